@@ -11,7 +11,7 @@
 add_library(headrace_benchmarks STATIC EXCLUDE_FROM_ALL)
 target_link_libraries(headrace_benchmarks PUBLIC headrace_sim headrace_model ${program_library}
   PRIVATE ${HEADRACE_DEPENDENCIES})
-foreach(folder query/input query query/simulated histogram layer unified_memory)
+foreach(folder query/input query query/simulated kvcache histogram layer unified_memory)
   headrace_folder(headrace_benchmarks benchmarks/${folder})
 endforeach()
 

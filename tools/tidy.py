@@ -66,7 +66,7 @@ LAYERS = [
     "src/measure", "src/sim",
     "tests/support/dsa", "dsa_sim", "dsa_sim/driver", "dsa_sim/fuse",
     "benchmarks", "benchmarks/query/input", "benchmarks/query", "benchmarks/query/simulated",
-    "benchmarks/histogram",
+    "benchmarks/kvcache", "benchmarks/histogram",
     "benchmarks/unified_memory", "benchmarks/layer",
     "benchmarks/cache/stores", "benchmarks/cache",
     "benchmarks/keyvalue/ycsb", "benchmarks/keyvalue/model", "benchmarks/keyvalue/live",

@@ -169,9 +169,9 @@ void run_part(Part& part, Nanoseconds start) {
   if (!part.cpus.empty() && !pin(pthread_self(), part.cpus)) {
     context.run.stop = true;
     part.outcome = fail(ErrorCode::unsupported,
-                        "cannot bind threads to the CPUs of node {}; does a container forbid "
+                        "cannot bind threads to the CPUs {}; does a container forbid "
                         "sched_setaffinity?",
-                        raw(context.options.fast));
+                        to_string(part.cpus));
     return;
   }
   if (prepared.cache) prepared.source = cached_source(context, *prepared.cache, prepared.objects);

@@ -258,8 +258,7 @@ Result<std::vector<MovePair>> Arrivals::pairs_to_folder(Arrival& arrival) {
   if (arrival.passage != nullptr) {
     block = whole(*arrival.passage);
   } else if (parts.size() > 1 || block.memory() == nullptr) {
-    HEADRACE_TRY(arrival.passage,
-                 allocate(store_.mover.machine(), Bytes{entry.bytes}, store_.passage_memory()));
+    HEADRACE_TRY(arrival.passage, store_.passage(Bytes{entry.bytes}));
     const Extent passage = whole(*arrival.passage);
     for (const Fragment& part : parts) {
       pairs.push_back({.to = passage.part(part.in_block, part.bytes), .from = part.user});

@@ -35,7 +35,7 @@ struct Arrival final : Copying {
   std::uint8_t side = 0;  // of Arrivals::mark()
   // For a folder as the only tier: memory in which CPUs see the block, if they do not see the
   // user's or its layers lie apart.
-  std::unique_ptr<Buffer> passage;
+  std::shared_ptr<const Object> passage;
   bool gathering = false;        // the copy to `passage` is in flight
   bool writing = false;          // the copy to a folder is in flight
   std::uint64_t mends = 0;       // Folders::mends() before it

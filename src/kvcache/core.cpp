@@ -82,11 +82,11 @@ Placement memory_of_cpus(const Machine& machine) {
 
 StoreCore::StoreCore(Mover& with, StoreOptions wanted) : mover(with), options(std::move(wanted)) {}
 
-Placement StoreCore::passage_memory() const {
+Result<std::shared_ptr<const Object>> StoreCore::passage(Bytes bytes) const {
   Placement memory =
       table.for_cpus() ? options.tiers[*table.for_cpus()].memory : memory_of_cpus(mover.machine());
   memory.strict = memory.touch = memory.lock = memory.pin = false;
-  return memory;
+  return allocate(mover.machine(), options, memory, bytes);
 }
 
 Result<std::unique_ptr<StoreCore>> StoreCore::open(Mover& mover, StoreOptions options) {

@@ -67,8 +67,8 @@ class StoreCore {
   Status wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
               Nanoseconds timeout, const char* what, Nanoseconds looking = {});
   void poll();
-  // The placement of memory through which blocks pass for their checksums.
-  Placement passage_memory() const;
+  // Memory through which blocks pass for their checksums. Errors: those of allocate().
+  Result<std::shared_ptr<const Object>> passage(Bytes bytes) const;
 
   Mover& mover;
   const StoreOptions options;

@@ -281,8 +281,7 @@ void Loads::read_apart(LoadGroup& group) {
   std::vector<MovePair> pairs;
   pairs.reserve(group.doubts.size());
   group.owners.clear();
-  auto made =
-      allocate(store_.mover.machine(), fragment * group.doubts.size(), store_.passage_memory());
+  auto made = store_.passage(fragment * group.doubts.size());
   if (!made) {
     for (const auto& doubt : group.doubts) fail_item(group, doubt.item, made.error(), false);
     return pass_on(group);

@@ -280,8 +280,7 @@ void Loads::take_passage(LoadState& load) noexcept {
   if (slots == 0) return;
   Error why = kNoMemory;
   try {
-    auto made = allocate(store_.mover.machine(), Bytes{slots * store_.table.slot_bytes()},
-                         store_.passage_memory());
+    auto made = store_.passage(Bytes{slots * store_.table.slot_bytes()});
     if (made) {
       load.passage = std::move(*made);
     } else {

@@ -47,6 +47,28 @@ TEST(KvStore, AnExtentForEachBlock) {
   EXPECT_EQ(rig.store->load(keys, few.extents).error().code, ErrorCode::invalid);
 }
 
+TEST(KvStore, OwnAllocator_IsAskedForEachTier) {
+  KvRig rig;
+  auto options = rig.options({2, 4});
+  std::vector<std::uint64_t> asked;
+  Bytes missing{0};
+  options.allocate = [&](const Placement& memory,
+                         Bytes bytes) -> Result<std::shared_ptr<const Object>> {
+    asked.push_back(bytes.value);
+    return allocate(rig.machine, bytes - missing, memory);
+  };
+  rig.open(options);
+  EXPECT_EQ(asked, (std::vector<std::uint64_t>{2 * 4096, 4 * 4096}));
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2U);
+  EXPECT_TRUE(rig.get(keys).has_value());
+  rig.store.reset();
+  missing = 4_KiB;
+  const auto refused = kvcache::Store::open(*rig.mover, options);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+}
+
 TEST(KvStore, LoadsAndPinsAcrossGaps) {
   KvRig rig;
   rig.open({2}, 64);

@@ -181,7 +181,7 @@ void TierCopy::copied(const Result<MoveStats>& outcome) noexcept {
 void TierCopy::fetch() noexcept {
   Error why = kNoMemory;
   try {
-    auto made = allocate(core->mover.machine(), Bytes{entry->bytes}, core->passage_memory());
+    auto made = core->passage(Bytes{entry->bytes});
     if (made) {
       passage = std::move(*made);
       std::vector<MovePair> pairs;

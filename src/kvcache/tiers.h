@@ -75,10 +75,11 @@ struct TierCopy final : Copying {
   std::uint32_t from_slot = 0;  // the first
   std::uint32_t to_slot = 0;    // the first
   Tiers::Source source = Tiers::Source::stays;
-  std::unique_ptr<Buffer> passage;  // memory in which CPUs see the block, if neither end is such
-  bool fetching = false;            // the copy to `passage` is in flight
-  bool writing = false;             // the copy to a folder is in flight
-  std::uint64_t mends = 0;          // Folders::mends() before it
+  // Memory in which CPUs see the block, if neither end is such.
+  std::shared_ptr<const Object> passage;
+  bool fetching = false;                   // the copy to `passage` is in flight
+  bool writing = false;                    // the copy to a folder is in flight
+  std::uint64_t mends = 0;                 // Folders::mends() before it
   std::shared_ptr<StoredState> for_store;  // the store that ends with it, if any
 
   bool promotes() const { return to < from; }

@@ -215,6 +215,42 @@ TEST(SolverTest, IntervalSpansCeilingsAndLinesInFlight) {
   EXPECT_NEAR(slow.rate_high / slow.rate, 1.2, 0.01);
 }
 
+// One constant at a time is uncertain; reads of the cache wait for its latency, too.
+TEST(SolverTest, Interval_SpansLatenciesHitsAndQueues) {
+  Machine machine = two_memories();
+  machine.nodes[0].side_cache = MemorySideCache{.size = 64_GiB};
+  MachineModel model{.latencies = {
+                         {.to = {NodeId{0}}, .side_cache = true, .read_ns = 100},
+                         {.to = {NodeId{0}}, .read_ns = 100},
+                         {.to = {NodeId{1}}, .read_ns = 100, .uncertainty = 0.2},
+                     }};
+  const Solver solver = solver_of(machine, model);
+  Flow flow = reader(1, 1, 10, 100);
+  flow.accesses[0].latency_ns.reset();
+  const FlowResult latency = solved(solver, {flow}).flows[0];
+  EXPECT_NEAR(latency.rate_low / latency.rate, 1 / 1.2, 1e-6);
+  EXPECT_NEAR(latency.rate_high / latency.rate, 1 / 0.8, 1e-6);
+  flow.accesses[0].node = NodeId{0};
+  flow.accesses[0].side_cache_hits = Estimate{.value = 0.5, .low = 0, .high = 1};
+  const FlowResult hits = solved(solver, {flow}).flows[0];
+  EXPECT_NEAR(hits.rate_low / hits.rate, 1.5 / 2, 1e-6);
+  EXPECT_NEAR(hits.rate_high / hits.rate, 1.5, 1e-6);
+  const Solver queued = solver_of(two_memories(), {{ceiling_to("DDR", {0}, 100e9)}});
+  const FlowResult half = solved(queued, {reader(0, 8, 10, 100)}).flows[0];
+  EXPECT_LT(half.rate_low, 0.97 * half.rate);
+  EXPECT_GT(half.rate_high, 1.02 * half.rate);
+}
+
+TEST(SolverTest, EqualCeilings_NameTheFirst) {
+  const MachineModel model{
+      .ceilings = {ceiling_to("link", {0}, 100e9), ceiling_to("DDR", {0}, 100e9)}};
+  const Solver solver = solver_of(two_memories(), model);
+  const std::vector flows{reader(0, 64, 20, 100)};
+  const Solution solution = solved(solver, flows);
+  EXPECT_EQ(solver.text_of(solution.flows[0].limit, flows[0]), "link");
+  EXPECT_DOUBLE_EQ(solution.ceilings[0].load, solution.ceilings[1].load);
+}
+
 TEST(SolverTest, PreparedFlows_AreSolvedForAnyThreads) {
   const MachineModel model{
       .ceilings = {ceiling_to("DDR", {0}, 100e9), ceiling_to("HBM", {1}, 300e9)}};

@@ -25,6 +25,8 @@ constexpr double kAssumedLines = 48;
 // ASPLOS'24).
 constexpr BytesPerSecond kDsaRate{30.0 * (1 << 30)};
 constexpr Nanoseconds kDsaLatency{850};
+// Other engines without a copy rate are held back by the ceilings of the machine's model alone.
+constexpr BytesPerSecond kNoCap{1e12};
 // Time of the thread that submits a piece to a DSA device: an ENQCMD, fitted to Kuper et al.
 constexpr Nanoseconds kDsaSubmission{263};
 // Pieces of a device in progress at once: the engines of a DSA device.
@@ -244,18 +246,19 @@ Result<NodePairFlow> SimBackend::make_pair(EngineId id, NodeId from, NodeId to) 
     HEADRACE_TRY(pair.flow, host_.flows().add_class(std::move(flow)));
     return pair;
   }
-  if (rate == nullptr && kind_ != EngineKind::dsa) {
+  const bool dsa = kind_ == EngineKind::dsa;
+  if (rate == nullptr && !dsa && host_.solver().model().bound) {
     return fail(ErrorCode::unsupported, "{} has no copy rate from node {} to node {}; give one",
                 engine.name, raw(from), raw(to));
   }
-  const BytesPerSecond peak = rate != nullptr ? rate->bandwidth : kDsaRate;
-  if (rate == nullptr) pair.latency = kDsaLatency;
+  const BytesPerSecond peak = rate != nullptr ? rate->bandwidth : dsa ? kDsaRate : kNoCap;
+  if (rate == nullptr && dsa) pair.latency = kDsaLatency;
   flow.engine = id;
   flow.cap_bytes_per_second = peak.value;
-  const auto lines = kind_ == EngineKind::dsa ? lines_of("dsa") : std::nullopt;
+  const auto lines = dsa ? lines_of("dsa") : std::nullopt;
   if (lines) {
     flow.in_flight_bytes = *lines * kLineBytes;
-  } else {
+  } else if (rate != nullptr || dsa) {
     HEADRACE_TRY(const IdleLatency read, host_.solver().idle_latency(engine.home, from));
     HEADRACE_TRY(const IdleLatency write, host_.solver().idle_latency(engine.home, to));
     const double idle_ns = read.read_ns + write.write_ns.value_or(write.read_ns);

@@ -17,6 +17,26 @@ namespace {
 
 bool above_zero(double value) { return std::isfinite(value) && value > 0; }
 
+// Addresses of a GPU that no CPU reaches.
+class ReservedOnGpu {
+ public:
+  explicit ReservedOnGpu(std::shared_ptr<ReservedMemory> addresses)
+      : addresses_(std::move(addresses)),
+        range_(reinterpret_cast<std::uintptr_t>(addresses_->object().memory()),
+               addresses_->object().size(), addresses_->object().node()) {}
+  const Object& object() const { return range_; }
+
+ private:
+  const std::shared_ptr<ReservedMemory> addresses_;
+  const DeviceRange range_;
+};
+
+template <class Memory>
+std::shared_ptr<const Object> object_of(std::shared_ptr<Memory> memory) {
+  const Object* const object = &memory->object();
+  return std::shared_ptr<const Object>(std::move(memory), object);
+}
+
 }  // namespace
 
 ReservedMemory::ReservedMemory(Host& host, std::span<std::byte> bytes, NodeId node)
@@ -62,8 +82,8 @@ Result<std::shared_ptr<ReservedMemory>> Host::reserve(NodeId id, Bytes bytes) {
 
 Result<std::shared_ptr<const Object>> Host::reserve_object(NodeId node, Bytes bytes) {
   HEADRACE_TRY(auto memory, reserve(node, bytes));
-  const Object* const object = &memory->object();
-  return std::shared_ptr<const Object>(std::move(memory), object);
+  if (machine_.find(node)->byte_addressable()) return object_of(std::move(memory));
+  return object_of(std::make_shared<ReservedOnGpu>(std::move(memory)));
 }
 
 void Host::release(const std::byte* begin) {

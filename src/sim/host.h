@@ -81,7 +81,8 @@ class Host {
   // Errors: absent: no such node; invalid: no bytes; exhausted: more than is left of the node's
   // capacity, or the system gives no addresses.
   Result<std::shared_ptr<ReservedMemory>> reserve(NodeId node, Bytes bytes);
-  // The same as an object: for CacheOptions::allocate.
+  // The same as an object, for CacheOptions::allocate and StoreOptions::allocate. Memory of a GPU
+  // that no CPU reaches has a device_address().
   Result<std::shared_ptr<const Object>> reserve_object(NodeId node, Bytes bytes);
   // Requires: reserved here.
   NodeId node_of(const std::byte* address) const;

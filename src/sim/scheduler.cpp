@@ -160,13 +160,14 @@ void Scheduler::notify(const void* address, std::size_t most) {
   const auto found = waiters_.find(address);
   if (found == waiters_.end()) return;
   auto& queue = found->second;
-  const std::size_t count = std::min(most, queue.size());
-  for (Thread* thread : std::span(queue).first(count)) {
+  for (; most > 0 && !queue.empty(); --most) {
+    const std::size_t index = most < queue.size() ? policy_->notified(queue) : 0;
+    Thread* const thread = queue[index];
+    queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(index));
     thread->notified = true;
     thread->address = nullptr;
     end_wait(*thread);
   }
-  queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(count));
   if (queue.empty()) waiters_.erase(found);
 }
 

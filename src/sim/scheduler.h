@@ -68,6 +68,9 @@ class TurnPolicy {
   // Whether `running` gives its turn away at a schedule point, while others are ready. It is then
   // the last of `ready`.
   virtual bool yields(const Thread& running, std::span<Thread* const> ready) = 0;
+  // Index in `waiting` (more than are notified, in the order in which they came) of the thread that
+  // is notified. Default: the first.
+  virtual std::size_t notified(std::span<Thread* const> /*waiting*/) { return 0; }
 };
 
 // First ready, first run; no thread gives its turn away: virtual time.

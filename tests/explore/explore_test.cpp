@@ -149,6 +149,41 @@ TEST(Explore, NotifyWithoutTheLock_IsALostWakeUp) {
       "lost wake-up");
 }
 
+// The first of the waiting threads is the one that the notification is for.
+TEST(Explore, NotifyOne_WakesAnyWaiter) {
+  expect_failure(
+      [](Trial& trial) {
+        Mutex mutex;
+        CondVar changed;
+        std::atomic<int> waiting{0};
+        std::atomic<bool> first{false};
+        std::atomic<bool> second{false};
+        const auto await = [&](const std::atomic<bool>& there) {
+          const MutexLock lock(mutex);
+          ++waiting;
+          while (!there) changed.wait_for(mutex, 1h);
+        };
+        const auto tell = [&](std::atomic<bool>& there) {
+          const MutexLock lock(mutex);
+          there = true;
+          changed.notify_one();
+        };
+        trial.together({[&] {
+                          await(first);
+                          tell(second);
+                        },
+                        [&] {
+                          while (waiting < 1) std::this_thread::yield();
+                          await(second);
+                        },
+                        [&] {
+                          while (waiting < 2) std::this_thread::yield();
+                          tell(first);
+                        }});
+      },
+      "lost wake-up");
+}
+
 TEST(Explore, ThreadsThatPollEachOther_AreALivelock) {
   expect_failure(
       [](Trial& trial) {

@@ -42,6 +42,11 @@ std::size_t Policy::next(std::span<sim::Thread* const> ready) {
   return static_cast<std::size_t>(chosen - ready.begin());
 }
 
+// POSIX lets a signal wake any waiter.
+std::size_t Policy::notified(std::span<sim::Thread* const> waiting) {
+  return random_.below(waiting.size());
+}
+
 void Policy::lower(unsigned thread) {
   priority(thread) = --lowest_;
   run_ = 0;

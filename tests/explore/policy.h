@@ -39,6 +39,7 @@ class Policy final : public sim::TurnPolicy {
 
   std::size_t next(std::span<sim::Thread* const> ready) override;
   bool yields(const sim::Thread& running, std::span<sim::Thread* const> ready) override;
+  std::size_t notified(std::span<sim::Thread* const> waiting) override;
 
  private:
   // A thread that has run for this many operations while others could run is polling.

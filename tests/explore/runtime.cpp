@@ -420,6 +420,45 @@ long syscall(long number, ...) noexcept {
   return result;
 }
 
+// Disk calls. A write reaches the file in two halves, as a crash or another reader may see it.
+static ssize_t write_half(int file, const void* from, std::size_t bytes, off_t at) {
+  return syscall(SYS_pwrite64, file, from, bytes, at);
+}
+static void disk_point(const void* from) {
+  if (Thread* const self = current) {
+    Schedule::running()->point(Op::disk, nullptr, from);
+    drain(*self);
+  }
+}
+ssize_t pread(int file, void* to, std::size_t bytes, off_t at) {
+  disk_point(HERE);
+  return syscall(SYS_pread64, file, to, bytes, at);
+}
+ssize_t pwrite(int file, const void* from, std::size_t bytes, off_t at) {
+  const std::size_t half = current == nullptr ? 0 : bytes / 2;
+  disk_point(HERE);
+  if (half > 0) {
+    const ssize_t done = write_half(file, from, half, at);
+    if (done != static_cast<ssize_t>(half)) return done;
+    disk_point(HERE);
+  }
+  const ssize_t done = write_half(file, static_cast<const std::byte*>(from) + half, bytes - half,
+                                  at + static_cast<off_t>(half));
+  return done < 0 ? done : done + static_cast<ssize_t>(half);
+}
+int ftruncate(int file, off_t length) noexcept {
+  disk_point(HERE);
+  return static_cast<int>(syscall(SYS_ftruncate, file, length));
+}
+// A schedule has no power failure, so nothing needs to reach the disk.
+static int sync_file(long call, int file, const void* from) {
+  if (current == nullptr) return static_cast<int>(syscall(call, file));
+  disk_point(from);
+  return 0;
+}
+int fdatasync(int file) { return sync_file(SYS_fdatasync, file, HERE); }
+int fsync(int file) { return sync_file(SYS_fsync, file, HERE); }
+
 // Initialisation of static variables in functions: the second byte is 1 while a thread is at it.
 int __cxa_guard_acquire(long long* guard) {
   auto* const bytes = reinterpret_cast<std::uint8_t*>(guard);

@@ -56,9 +56,9 @@ class Outside {
 }  // namespace
 
 std::string_view to_string(Op op) {
-  constexpr std::array<std::string_view, 14> kNames = {
-      "load", "store", "exchange", "fence", "heavy fence", "lock", "unlock",
-      "wait", "wake",  "sleep",    "start", "join",        "end",  "drain"};
+  constexpr std::array<std::string_view, 15> kNames = {
+      "load", "store", "exchange", "fence", "heavy fence", "lock",  "unlock", "wait",
+      "wake", "sleep", "start",    "join",  "end",         "drain", "disk"};
   return kNames[static_cast<std::size_t>(op)];
 }
 

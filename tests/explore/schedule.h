@@ -45,6 +45,7 @@ enum class Op : std::uint8_t {
   join,
   end,
   drain,
+  disk,
 };
 std::string_view to_string(Op op);
 
@@ -133,7 +134,7 @@ class Schedule {
   void point(Op op, const volatile void* object, const void* at);
   // Sleeps until a wake() of this address, or until a point in time. False: it was the time.
   bool sleep(Op op, const volatile void* object, Nanoseconds until, const void* at);
-  // Wakes the first threads that sleep on the address, at most `most`.
+  // Wakes at most `most` threads that sleep on the address, chosen at random.
   void wake(const volatile void* object, std::size_t most);
   int start(pthread_t* handle, void* (*body)(void*), void* argument, const void* at);
   Thread* find(pthread_t handle);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "headrace/file.h"
 
 namespace headrace {
 namespace {
@@ -32,6 +35,21 @@ Capabilities describe(const FakeOptions& options) {
   facts.completes_itself = options.own_thread;
   facts.note = "for tests";
   return facts;
+}
+
+Status copy(const Piece& piece) {
+  const std::size_t bytes = piece.to.length.value;
+  if (piece.from.memory() != nullptr && piece.to.memory() != nullptr) {
+    std::memcpy(piece.to.memory(), piece.from.memory(), bytes);
+    return {};
+  }
+  const bool reads = piece.to.memory() != nullptr;
+  const Extent& file = reads ? piece.from : piece.to;
+  const int descriptor = static_cast<const File&>(*file.object).buffered_fd();
+  const auto at = static_cast<off_t>(file.offset);
+  const ssize_t done = reads ? pread(descriptor, piece.to.memory(), bytes, at)
+                             : pwrite(descriptor, piece.from.memory(), bytes, at);
+  return done == static_cast<ssize_t>(bytes) ? Status{} : fail(ErrorCode::io, "short");
 }
 
 }  // namespace
@@ -129,7 +147,7 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
   HEADRACE_TRY_STATUS(origin_.check("the fake backend"));
   for (const Piece& piece : pieces) {
     HEADRACE_TRY_STATUS(check_piece(capabilities_, piece));
-    if (piece.from.memory() == nullptr || piece.to.memory() == nullptr) {
+    if (!options_.files && (piece.from.memory() == nullptr || piece.to.memory() == nullptr)) {
       return fail(ErrorCode::unsupported, "the fake copies memory only; give it no files");
     }
   }
@@ -148,7 +166,8 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
     state_->stats.partial += taken < pieces.size();
     for (const Piece& piece : pieces.first(taken)) {
       auto flight = accept(piece, completion);
-      if (piece.to.length > 0_B) std::memset(piece.to.memory(), kGarbage, piece.to.length.value);
+      if (piece.to.length > 0_B && piece.to.memory() != nullptr)
+        std::memset(piece.to.memory(), kGarbage, piece.to.length.value);
       if (!state_->random.chance(options_.inside_chance)) continue;
       flight->ending = true;
       inside.push_back(std::move(flight));
@@ -162,9 +181,7 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
 // Copies, removes and completes the piece.
 void FakeBackend::end(Flight& flight) {
   const Piece& piece = flight.piece;
-  if (flight.outcome && piece.to.length > 0_B) {
-    std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
-  }
+  if (flight.outcome && piece.to.length > 0_B) flight.outcome = copy(piece);
   std::shared_ptr<Flight> keep;
   {
     MutexLock lock(state_->mutex);

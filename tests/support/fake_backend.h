@@ -5,7 +5,7 @@
 //
 // It really copies, memory to memory, at the last moment: until a piece completes its destination
 // holds garbage, which exposes readers of unfinished data. It also checks its user: overlapping
-// writes in flight are recorded in violations(). It drives no hardware and no files.
+// writes in flight are recorded in violations(). It drives no hardware, and files on request.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,7 @@ struct FakeOptions {
   double fail_chance = 0;     // probability that a piece fails
   FakeScript script;          // called for pieces that do not fail by chance
 
+  bool files = false;       // copies between memory and files, too
   bool own_thread = false;  // completes_itself
   bool log = true;          // record accepted()
 };

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <utility>
 
+#include "benchmarks/query/simulated/option_reader.h"
 #include "core/fail.h"
 
 namespace headrace::simulated {
@@ -17,74 +17,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 4> kModes = {"prefetch", "direct", "resident", "cache"};
-
-// Reads members of an object; keeps the first error, and the names it knows.
-class Reader {
- public:
-  explicit Reader(const Json& object) : object_(object) {}
-
-  template <class T, class Check>
-  void read(const char* name, T& value, const Check& check, std::string_view allowed) {
-    known_.insert(name);
-    const auto found = object_.find(name);
-    if (found == object_.end() || found->is_null()) return;
-    try {
-      T read = found->get<T>();
-      if (check(read)) {
-        value = std::move(read);
-        return;
-      }
-    } catch (const Json::exception&) {
-      // As a value that is not allowed.
-    }
-    complain(fmt::format("\"{}\" is {}; give {}", name, found->dump(), allowed));
-  }
-  void bytes(const char* name, Bytes& value, Bytes least) {
-    read(
-        name, value.value, [&](std::uint64_t all) { return all >= least.value; },
-        fmt::format("a whole number of bytes, at least {}", least.value));
-  }
-  void count(const char* name, unsigned& value, unsigned most) {
-    read(
-        name, value, [&](unsigned all) { return all >= 1 && all <= most; },
-        fmt::format("a whole number from 1 to {}", most));
-  }
-  void positive(const char* name, double& value) {
-    read(name, value, [](double all) { return std::isfinite(all) && all > 0; }, "a number above 0");
-  }
-  std::optional<std::size_t> word(const char* name, std::span<const std::string_view> words) {
-    std::string text;
-    const auto is_word = [&](const std::string& all) {
-      return std::ranges::find(words, all) != words.end();
-    };
-    read(name, text, is_word, fmt::format("{}", fmt::join(words, ", ")));
-    const auto found = std::ranges::find(words, text);
-    if (found == words.end()) return std::nullopt;
-    return static_cast<std::size_t>(found - words.begin());
-  }
-  const Json* member(const char* name) {
-    known_.insert(name);
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  void complain(std::string why) {
-    if (!error_) error_ = Error{ErrorCode::invalid, "options: " + std::move(why)};
-  }
-  Status end() {
-    for (const auto& [name, value] : object_.items()) {
-      if (!known_.contains(name)) {
-        complain(fmt::format("no option \"{}\"; there are {}", name, fmt::join(known_, ", ")));
-      }
-    }
-    if (error_) return Unexpected(*error_);
-    return {};
-  }
-
- private:
-  const Json& object_;
-  std::set<std::string, std::less<>> known_;
-  std::optional<Error> error_;
-};
 
 // The fast memory of a node: an hbm node that lists it as initiator, else of its socket, else any.
 const Node* fast_of(const Machine& machine, const Node& cpus) {
@@ -199,7 +131,7 @@ Result<Settings> read_settings(const Machine& machine, std::string_view options)
   const Json object = Json::parse(options, nullptr, false);
   if (!object.is_object()) return fail(ErrorCode::invalid, "options: no JSON object");
   Settings settings;
-  Reader reader(object);
+  OptionReader reader(object);
   reader.read(
       "query", settings.query,
       [](const std::string& name) {

@@ -194,6 +194,12 @@ struct StoreOptions {
   // The tier is memory of CPUs, or the folder: then they only see which blocks there are. Takes
   // 64 to 128 bytes for each slot of all tiers. Unsupported with Geometry::any_size.
   bool shared = false;
+  // Allocates the memory of tiers, and memory that blocks pass through: for programs with memory of
+  // their own, and for simulations. Returns at least `bytes` on the node of the placement. Called
+  // by any thread, never by two at once for one block. Errors: handled as those of allocate(). Not
+  // called for the first tier if `shared`. Default: allocate() (buffer.h).
+  std::function<Result<std::shared_ptr<const Object>>(const Placement& memory, Bytes bytes)>
+      allocate = {};
 };
 
 // Descriptors of a store's shared memory, for other processes (SCM_RIGHTS), which map it read-only

@@ -34,7 +34,7 @@ class ThreadTurns {
   // await(). await() returns true if notify() came since expect(), false after `timeout`.
   virtual void expect(const void* address) = 0;
   virtual bool await(std::chrono::nanoseconds timeout) = 0;
-  // Ends the waits of the first `most` threads that expect `address`.
+  // Ends the waits of at most `most` threads that expect `address`, which the scheduler chooses.
   virtual void notify(const void* address, std::size_t most) = 0;
   virtual void sleep(std::chrono::nanoseconds time) = 0;
 

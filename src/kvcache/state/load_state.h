@@ -106,7 +106,7 @@ struct LoadGroup final : Copying {
     unsigned layer;
   };
   std::vector<Doubt> doubts;
-  std::unique_ptr<Buffer> apart;
+  std::shared_ptr<const Object> apart;
   bool decided = false;                                       // the doubts are decided
   enum class Sharing : std::uint8_t { not_yet, open, done };  // done: read, or failed
   Sharing sharing = Sharing::not_yet;  // guarded by the lock of Coalescer, as the two below
@@ -141,7 +141,7 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   // Memory for blocks whose checksums CPUs compare. Its order is layer after layer if they are read
   // so: in order of blocks, the first layer would touch every huge page, which the kernel clears
   // first (200 ms per GiB).
-  std::unique_ptr<Buffer> passage;
+  std::shared_ptr<const Object> passage;
   std::uint32_t passing = 0;        // slots in `passage`
   std::shared_ptr<LoadState> self;  // while it is a job
   bool begun = false;

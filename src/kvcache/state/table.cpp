@@ -226,6 +226,15 @@ Status BlockTable::open() {
   return {};
 }
 
+Result<std::shared_ptr<const Object>> allocate(const Machine& machine, const StoreOptions& options,
+                                               const Placement& memory, Bytes bytes) {
+  if (!options.allocate) return headrace::allocate(machine, bytes, memory);
+  HEADRACE_TRY(auto made, options.allocate(memory, bytes));
+  if (made != nullptr && made->size() >= bytes) return made;
+  return fail(ErrorCode::invalid, "StoreOptions::allocate returned less than {}; return all of it",
+              to_string(bytes));
+}
+
 Status BlockTable::open_tier(unsigned index) {
   const TierOptions& options = options_.tiers[index];
   const Machine& machine = mover_.machine();
@@ -241,9 +250,11 @@ Status BlockTable::open_tier(unsigned index) {
                   index);
     }
     const Bytes bytes{tier.slots * slot_bytes_};
-    HEADRACE_TRY(tier.buffer, options_.shared && index == 0
-                                  ? sharing.allocate(machine, bytes, options.memory)
-                                  : allocate(machine, bytes, options.memory));
+    if (options_.shared && index == 0) {
+      HEADRACE_TRY(tier.buffer, sharing.allocate(machine, bytes, options.memory));
+    } else {
+      HEADRACE_TRY(tier.buffer, allocate(machine, options_, options.memory, bytes));
+    }
     const Node* const node = machine.find(tier.buffer->node());
     name = node == nullptr ? "memory" : to_string(node->kind);
     if (!for_cpus_ && tier.buffer->memory() != nullptr) for_cpus_ = index;
@@ -311,7 +322,7 @@ void BlockTable::release_matches() {
 }
 
 void BlockTable::release() {
-  std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // unmapped later: that takes time
+  std::array<std::shared_ptr<const Object>, kMostTiers> buffers;  // unmapped later: that takes time
   std::unique_ptr<Folders> folder;
   const TableLock lock(*this);
   sharing.close();

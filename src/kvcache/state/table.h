@@ -129,7 +129,7 @@ struct DiskSpace {
 
 struct Tier {
   // Constant until the store is closed.
-  std::unique_ptr<Buffer> buffer;  // either this or the folder
+  std::shared_ptr<const Object> buffer;  // either this or the folder
   std::unique_ptr<Folders> folder;
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;
@@ -246,6 +246,10 @@ class Unlister {
  protected:
   ~Unlister() = default;
 };
+
+// As StoreOptions::allocate, by default too.
+Result<std::shared_ptr<const Object>> allocate(const Machine& machine, const StoreOptions& options,
+                                               const Placement& memory, Bytes bytes);
 
 class BlockTable {
  public:

@@ -172,11 +172,19 @@ def test_bench_query_measures_the_axes_of_predict(run: Run, tmp_path: Path) -> N
     result = run(*few, "--sweep", "threads=1,1+1", "--sweep", "window=1MiB,8MiB", "--json")
     assert (result.returncode, result.stderr) == (0, "")
     document = json.loads(result.stdout)
-    assert len(document["points"]) == 4 and document["points"][2]["threads"] == "1+1"
+    assert [(each["threads"], each["aggregators"]) for each in document["points"]] == [
+        (1, 0), (1, 0), (1, 1), (1, 1)
+    ]  # fmt: skip
+    assert all(each["cache"] and each["timeline"] for each in document["points"])
+    assert document["points"][2]["settings"] == {"threads": "1+1", "window": "1MiB"}
     seen = [row["parameters"] for row in document["rows"] if row["parameters"]["mode"] != "floor"]
     assert [(each["threads"], each["window"]) for each in seen] == [
         ("1", "1MiB"), ("1", "8MiB"), ("1+1", "1MiB"), ("1+1", "8MiB")
     ]  # fmt: skip
+    later = run(*few, "--sweep", "groups=1,999", "--out", "kept.json")
+    assert later.returncode != 0 and "999 groups" in later.stderr
+    kept = json.loads((tmp_path / "kept.json").read_text())
+    assert [point["settings"]["groups"] for point in kept["points"]] == ["1"]
     unknown = run(*few, "--sweep", "colour=1,2")
     assert unknown.returncode == 2 and "axis of query" in unknown.stderr
     bad = run(*few, "--engine", "fpga")

@@ -18,7 +18,7 @@ import headrace
 from headrace._report import findings
 from headrace_bench.predict import copy as copies
 from headrace_bench.predict import learned
-from headrace_bench.predict.target import LINE, Target
+from headrace_bench.predict.target import LINE, Access, Place, Share, Target
 
 Document = dict[str, Any]
 #: Parts of the bytes of a mix: loads, ordinary stores, stores around the caches.
@@ -266,6 +266,39 @@ def test_a_learned_machine_predicts_points_that_were_not_measured(name: str) -> 
     }
     assert max(map(abs, errors.values())) < 0.08, errors
     assert not target.bound
+
+
+def loaded(target: Target, load: float) -> tuple[float, float]:
+    """Bytes per second that all but one CPU of node 0 read of its memory at a share of the most,
+    and the latency that the last one sees.
+    """
+    read = Access(Place("", (Share(1.0, node=0),)), "read", 1.0)
+    threads = len(target.nodes[0]["cpus"]) - 1
+    traffic = target.flow("traffic", 0, threads, [read], in_flight="sequential load")
+    most = target.solve([traffic])[0].rate.value
+    traffic["cap_bytes_per_second"] = load * most / threads
+    found = target.solve([traffic, target.flow("chase", 0, 1, [read], in_flight=1.0)])
+    return found[0].rate.value, found[1].latency_ns
+
+
+def test_latencies_beside_traffic_make_the_queue() -> None:
+    document = preset("xeon-max")
+    for ceiling in document["model"]["ceilings"]:
+        if ceiling["kind"] == "controller":
+            ceiling["queue"] = [[0.3, 4], [0.5, 80], [0.7, 250], [1, 500]]
+    truth = Truth(document, 0.01)
+    node = {"cpu_node": 0, "memory_node": 0, "traffic_cpu_node": 0, "traffic_memory_node": 0}
+    rows = []
+    for load in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9):
+        rate, latency = loaded(truth.target, load)
+        row = truth.row("loaded", "ns", latency, **node, mix="read", load_percent=int(100 * load))
+        details = {"bandwidth": rate, "idle": truth.target.latency(0, 0)}
+        rows.append(row | {"details": details})
+    errors = []
+    for more in ([], rows):
+        target = Target(learned.learn(truth.profile(*more))[0])
+        errors.append(abs(loaded(target, 0.6)[1] / loaded(truth.target, 0.6)[1] - 1))
+    assert errors[1] < 0.15 and errors[0] > 0.25, errors
 
 
 @pytest.mark.parametrize("name", ["one-node", "xeon-max-9462"])

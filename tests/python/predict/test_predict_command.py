@@ -25,7 +25,10 @@ EVERY = {
     "bandwidth": ["bandwidth", "--machine", "xeon-max"],
     "spark": ["spark", "--machine", "cxl-a1000"],
     "um": ["um", "--machine", "ac922"],
-    "kvcache": ["kvcache", "--machine", "h200"],
+    "kvcache": ["kvcache", "--machine", "h200", "--add", "ssd:1"],
+    "kvcache_sweep": ["kvcache", "--sweep", "cached=1024,131072"],
+    "kvcache_trace": ["kvcache", "--trace", "4", "--memory", "2GiB", "--ssd", "64GiB",
+                      "--add", "ssd:4", "--model", "llama-3.2-1b"],
     "query": ["query", "--working-set", "1GiB", "--passes", "2"],
     "sweep": ["stream", "--machine", "xeon-max", "--sweep", "threads=8,96"],
 }  # fmt: skip
@@ -50,7 +53,9 @@ def test_table(run: Run, golden: Golden, name: str) -> None:
     golden(f"predict/{name}.txt", result.stdout)
 
 
-@pytest.mark.parametrize("name", ["stream", "kv", "copy"])
+@pytest.mark.parametrize(
+    "name", ["stream", "kv", "copy", "kvcache", "kvcache_sweep", "kvcache_trace"]
+)
 def test_table_fits_eighty_columns(run: Run, name: str) -> None:
     table = run("predict", *EVERY[name]).stdout.partition("\n\n")[0]
     assert max(map(len, table.splitlines())) <= 80
@@ -139,6 +144,28 @@ def test_added_devices_copy(run: Run) -> None:
     assert list(rates) == ["all 2 DSAs", "1 DSA"] or rates["1 DSA"] > 0
 
 
+def test_blocks_of_requests_come_from_the_tiers_that_keep_them(run: Run) -> None:
+    trace = ["kvcache", "--trace", "12", "--model", "llama-3.2-1b"]
+    memory = predicted(run, *trace, "--memory", "64GiB")
+    disk = predicted(run, *trace, "--memory", "64MiB", "--ssd", "64GiB", "--add", "ssd:1")
+    for document in (memory, disk):
+        times = values(document, "time")
+        assert times["stored, layerwise"] < times["stored, load-first"]
+        assert times["stored, layerwise"] < times["computed again"]
+    assert values(disk, "time")["stored, layerwise"] > values(memory, "time")["stored, layerwise"]
+    assert "in dram." in next(row["note"] for row in memory["rows"] if row.get("note"))
+    assert "in ssd." in next(row["note"] for row in disk["rows"] if row.get("note"))
+
+
+def test_points_before_one_that_fails_are_kept(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "kept.json"
+    result = run("predict", "stream", "--sweep", "threads=8,97", "--out", str(out))
+    assert result.returncode != 0
+    assert "97 threads are more than the 96 CPUs" in result.stderr
+    assert "copy GB/s" in result.stdout
+    assert {row["point"]["threads"] for row in json.loads(out.read_text())["rows"]} == {"8"}
+
+
 REFUSED = {
     "axis": (["stream", "--sweep", "colour=1"], "no axis of stream 'colour'; there are a, b, c"),
     "values": (["stream", "--sweep", "threads="], "sweeps nothing; write threads=V1,V2"),
@@ -177,7 +204,14 @@ REFUSED = {
     "set node": (["stream", "--set", "node:77.capacity=3GiB"], "no node '77'; there are 0, 1"),
     "set ceiling": (["stream", "--set", "ceiling:moon.bandwidth=3GB/s"], "no ceiling 'moon'"),
     "rate 0": (["stream", "--set", "ceiling:DDR.bandwidth=0GB/s"], "give more than 0"),
-    "add": (["stream", "--add", "gpu:2"], "'gpu:2' adds nothing; write dsa:2"),
+    "add": (["stream", "--add", "gpu:2"], "'gpu:2' adds nothing; write dsa:2 or ssd:1"),
+    "no ssd": (["kvcache", "--trace", "2", "--ssd", "1GiB"], "no SSD; add one: --add ssd:1"),
+    "second ssd": (["kvcache", "--add", "ssd:1", "--add", "ssd:1"], "has an SSD already"),
+    "no tier": (["kvcache", "--trace", "2"], "no tier for the blocks"),
+    "tier of a prompt": (["kvcache", "--memory", "1GiB"], "are for the requests of --trace"),
+    "block of a trace": (["kvcache", "--trace", "2", "--memory", "1GiB", "--block", "100"],
+                         "another power of 2"),
+    "no whole block": (["kvcache", "--cached", "63"], "fill no block of 64"),
     "both": (["stream", "--machine", "xeon-max", "--from", "p.json"], "give one of them"),
     "no objects": (["arena"], "give --objects FILE"),
     "limit": (["arena", "--objects", "bfs", "--limit", "110%"], "is no share"),

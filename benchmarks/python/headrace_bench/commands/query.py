@@ -97,13 +97,22 @@ def command(
     points = points_of("query", [*given], sweep or ())
     asked = [_options(common, {**given, **point}) for point in points]
     documents: list[dict[str, Any]] = []
+    failure: headrace.Error | None = None
     with Interrupt() as interrupt:
         for options in asked:
-            documents.append(measure_query(options, interrupt))
+            try:
+                documents.append(measure_query(options, interrupt))
+            except headrace.Error as error:
+                if not documents:
+                    raise
+                failure = error  # raised when the points before it are written
+                break
             if interrupt():
                 break
     document = _of_points(documents, points)
     output.deliver(document, out=out, json=json, show=lambda: _print_points(documents, points))
+    if failure is not None:
+        raise failure
     check_query(document)
     return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
 
@@ -127,8 +136,17 @@ def _options(common: Any, given: dict[str, str | None]) -> Any:
     return checked(replace(common, **values, aggregators=second or 0))
 
 
+#: Members of a document that differ from point to point of a sweep.
+_OF_POINT = (
+    "query", "scale", "table_rows", "bytes", "block_bytes", "budget_bytes", "threads",
+    "aggregators", "groups", "cache", "timeline", "order",
+)  # fmt: skip
+
+
 def _of_points(documents: list[dict[str, Any]], points: list[dict[str, str]]) -> dict[str, Any]:
-    """One document with the rows of all points; its other fields are those of the first."""
+    """One document with the rows of all points, and by point the members that differ between them.
+    Its other members are those of the first.
+    """
     first = documents[0]
     if len(points) == 1:
         return first
@@ -140,7 +158,10 @@ def _of_points(documents: list[dict[str, Any]], points: list[dict[str, str]]) ->
     answers = [document["answer_ok"] for document in documents]
     return first | {
         "rows": rows,
-        "points": points[: len(documents)],
+        "points": [
+            {"settings": point, **{name: document[name] for name in _OF_POINT}}
+            for document, point in zip(documents, points, strict=False)
+        ],
         "answer_ok": False if False in answers else None if None in answers else True,
         "interrupted": any(each["interrupted"] for each in documents),
         "warnings": list(dict.fromkeys(line for each in documents for line in each["warnings"])),

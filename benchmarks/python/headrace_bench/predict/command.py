@@ -23,7 +23,7 @@ from headrace._errors import unknown
 from headrace._files import check_writable
 from headrace_bench.predict import answer, learned, whatif
 from headrace_bench.predict.answer import Column, Row
-from headrace_bench.predict.target import Target
+from headrace_bench.predict.target import KINDS, Target
 
 #: Points of a sweep; more take hours to read.
 MOST_POINTS = 1000
@@ -62,6 +62,13 @@ class Workload:
     #: Rows of one point. UnsupportedError: the machine lacks an engine that it needs.
     predict: Callable[[Target, Mapping[str, Any]], Sequence[Row]]
     machine: str = "xeon-max"
+
+
+#: Axes of workloads with data in two kinds of memory (places.two_kinds).
+TWO_KINDS = (
+    Axis("fast", "KIND", tuple(KINDS), "dram", "Main memory."),
+    Axis("slow", "KIND", tuple(KINDS), None, "Other memory (default: the slowest kind)."),
+)
 
 
 def size_of(text: str) -> int:
@@ -113,7 +120,7 @@ Set = Annotated[
 ]
 Add = Annotated[
     Optional[list[str]],
-    typer.Option("--add", metavar="KIND:NUMBER", help="Engines to add: dsa:2."),
+    typer.Option("--add", metavar="KIND:NUMBER", help="Engines to add: dsa:2, ssd:1."),
 ]
 Sweep = Annotated[
     Optional[list[str]],
@@ -157,18 +164,26 @@ def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]
     target = machine_of(workload, common["machine"], common["from_"], common["set_"] or (),
                         common["add"] or ())  # fmt: skip
     rows: list[Row] = []
+    failure: headrace.Error | None = None
     points = points_of(workload.name, [axis.name for axis in workload.axes], common["sweep"] or ())
+    read = [{axis.name: axis.value({**given, **point}[axis.name]) for axis in workload.axes}
+            for point in points]  # fmt: skip
     with Interrupt() as interrupt, output.ProgressBar("predict") as progress:
-        for number, point in enumerate(points):
+        for number, settings in enumerate(read):
             if interrupt():
                 break
-            settings = {axis.name: axis.value({**given, **point}[axis.name])
-                        for axis in workload.axes}  # fmt: skip
             # Simulations take minutes: they report their own progress, and end when asked to.
             settings |= {"seed": common["seed"], "stop": interrupt, "progress": progress}
-            rows += [replace(row, point=point) for row in workload.predict(target, settings)]
+            try:
+                found = workload.predict(target, settings)
+            except headrace.Error as error:
+                if not rows:
+                    raise
+                failure = error  # raised when the points before it are written
+                break
+            rows += [replace(row, point=points[number]) for row in found]
             progress(number + 1, len(points))
-        interrupted = number + 1 < len(points) or interrupt()
+        interrupted = failure is None and number + 1 < len(points) or interrupt()
     detail = words(workload, target)
     written = {axis.name: given[axis.name] for axis in workload.axes}
     made = answer.document(workload.name, target, {**written, "seed": common["seed"]}, rows,
@@ -179,6 +194,8 @@ def _run(workload: Workload, given: Mapping[str, Any], common: Mapping[str, Any]
         made, out=common["out"], json=common["json"],
         show=lambda: answer.show(target, rows, workload.columns, detail),
     )  # fmt: skip
+    if failure is not None:
+        raise failure
     return exit_codes.INTERRUPTED if interrupted else exit_codes.SUCCESS
 
 

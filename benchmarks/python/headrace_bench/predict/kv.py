@@ -17,7 +17,14 @@ import headrace
 from headrace._cli import parse
 from headrace_bench.predict import places
 from headrace_bench.predict.answer import Column, Row
-from headrace_bench.predict.command import Axis, Workload, command_of, count, size_of
+from headrace_bench.predict.command import (
+    TWO_KINDS,
+    Axis,
+    Workload,
+    command_of,
+    count,
+    size_of,
+)
 from headrace_bench.predict.target import (
     KINDS,
     Access,
@@ -202,8 +209,7 @@ WORKLOAD = Workload(
         Axis("placed", "SHARE", parse.share, None,
              "Share of the data on slow memory (default: by first touch)."),
         Axis("threads", "NUMBER", count, "1", "Number of threads that serve."),
-        Axis("fast", "KIND", tuple(KINDS), "dram", "Main memory."),
-        Axis("slow", "KIND", tuple(KINDS), None, "Other memory (default: the slowest kind)."),
+        *TWO_KINDS,
     ),
     COLUMNS,
     predict,

@@ -27,6 +27,8 @@ MARGIN = 0.1
 #: Half the interval of a row with fewer than three samples, and of the lines that threads keep in
 #: flight, both relative (assumed).
 DOUBT, LINES_DOUBT = 0.1, 0.05
+#: Least rows of `loaded` for a queue.
+_LOADS = 4
 #: Steps that raise a ceiling from the measured rate, which a full load nearly reaches, to its own.
 _STEPS = 8
 #: A queue that is empty until its ceiling is full, as those of fabrics and links: see machines/.
@@ -242,8 +244,8 @@ def _cores(
 
 
 def _fit_queue(machine: Document, ceiling: Document, rows: Iterable[headrace.Row]) -> None:
-    """The default queue or the sharp one, whichever fits reads by fewer threads; the bandwidth so
-    that all threads read as fast as they did.
+    """The queue that `loaded` rows show; else the default or the sharp one, whichever fits reads by
+    fewer threads, and the bandwidth so that all threads read as fast as they did.
     """
     node = ceiling["to"][0]
     found: dict[int, list[tuple[list[_Threads], Rate]]] = {}  # by CPU node
@@ -258,6 +260,13 @@ def _fit_queue(machine: Document, ceiling: Document, rows: Iterable[headrace.Row
     scaling = max(found.values(), key=lambda each: max(rate.value for _, rate in each))
     best = max(scaling, key=lambda each: each[1].value)
     plain, fits = ceiling["bandwidth"], []
+    if points := _loaded_queue(node, best[1].value, rows):
+        target, full = Target(machine), best[0][0]
+        lines = full.threads * target.lines(full.node, "sequential load")[0]
+        # All threads together: by Little's law.
+        added = lines * LINE / best[1].value * 1e9 - target.latency(full.node, node)
+        ceiling["queue"] = [*points, [1, max(added, 1.01 * points[-1][1])]]
+        return
     for queue in ({}, {"queue": _SHARP}):
         ceiling |= queue | {"bandwidth": plain}
         _raise(machine, [ceiling], best[1].value, best[0], "read")
@@ -268,6 +277,33 @@ def _fit_queue(machine: Document, ceiling: Document, rows: Iterable[headrace.Row
     del ceiling["queue"]
     _, bandwidth, queue = min(fits, key=lambda each: each[0])
     ceiling |= queue | {"bandwidth": bandwidth}
+
+
+def _loaded_queue(
+    node: int, most: float, rows: Iterable[headrace.Row]
+) -> list[list[float]]:
+    """Added latency by utilisation, from a chase beside reads of the same memory by CPUs of one
+    node. Empty: fewer than `_LOADS` such rows.
+    """
+    found: dict[int, list[tuple[float, float]]] = {}  # by CPU node
+    for row in rows:
+        at = row.parameters
+        nodes = {at.get(name) for name in ("memory_node", "traffic_memory_node")}
+        if row.experiment != "loaded" or at.get("mix") != "read" or nodes != {node}:
+            continue
+        near = at.get("cpu_node") == at.get("traffic_cpu_node")
+        if near and {"bandwidth", "idle"} <= {*row.details}:
+            added = float(row.median or 0.0) - float(row.details["idle"])
+            of_node = found.setdefault(int(at["cpu_node"]), [])
+            of_node.append((float(row.details["bandwidth"]), added))
+    points: list[list[float]] = []
+    curves: list[list[tuple[float, float]]] = sorted(found.values(), key=len)
+    for rate, added in sorted(curves[-1] if curves else []):
+        use = rate / most
+        last = points[-1] if points else [0.0, 0.0]
+        if last[0] < use < 1 and added > last[1]:
+            points.append([use, added])
+    return points if len(points) >= _LOADS else []
 
 
 # Groups of rows

@@ -12,7 +12,7 @@ from typing import Any
 from headrace._cli import parse
 from headrace_bench.predict import kv, places
 from headrace_bench.predict.answer import Column, Row
-from headrace_bench.predict.command import Axis, Workload, command_of, number
+from headrace_bench.predict.command import TWO_KINDS, Axis, Workload, command_of, number
 from headrace_bench.predict.target import KINDS, Binding, Estimate, Speed, Target, exactly
 
 COLUMNS = (Column("slowdown", "x"), Column("on slow", "x"))
@@ -71,8 +71,7 @@ WORKLOAD = Workload(
         Axis("cpu", "NS", number("time in ns", 63.8), None,
              "Computing per line of memory, ns (default: fitted)."),
         Axis("ssd", "RATE", rate_of_ssd, "1GB/s", "Rate of the SSD that spilled bytes go to."),
-        Axis("fast", "KIND", tuple(KINDS), "dram", "Main memory."),
-        Axis("slow", "KIND", tuple(KINDS), None, "Other memory (default: the slowest kind)."),
+        *TWO_KINDS,
     ),
     COLUMNS,
     predict,

@@ -104,10 +104,22 @@ def _number(text: str) -> float:
     return found
 
 
+#: Bytes per second that an added SSD reads and writes, and its latency in ns.
+_SSD_READ, _SSD_WRITE, _SSD_NS = 6.5e9, 3.5e9, 80_000
+_SSD_SOURCE = (
+    "a PCIe 4 drive: 6.5 GB/s read, 3.5 GB/s written (data sheet of Samsung's PM9A3, U.2, as "
+    "reported by heise.de/-4720224)"
+)
+
+
 def _add(made: Document, text: str) -> None:
     kind, colon, number = text.partition(":")
-    if kind != "dsa" or not re.fullmatch(r"[1-9][0-9]{0,2}", number if colon else "1"):
-        raise InvalidError(f"'{text}' adds nothing; write dsa:2")
+    if kind not in ("dsa", "ssd") or not re.fullmatch(
+        r"[1-9][0-9]{0,2}", number if colon else "1"
+    ):
+        raise InvalidError(f"'{text}' adds nothing; write dsa:2 or ssd:1")
+    if kind == "ssd":
+        return _add_ssds(made, int(number or 1))
     homes = [node["id"] for node in made["nodes"] if node["cpus"]]
     first = max((engine["id"] for engine in made["engines"]), default=-1) + 1
     there = sum(engine["kind"] == "dsa" for engine in made["engines"])
@@ -115,4 +127,31 @@ def _add(made: Document, text: str) -> None:
         made["engines"].append({
             "id": first + i, "kind": "dsa", "name": f"dsa{there + i}",
             "home": homes[i % len(homes)], "reason": "what-if",
+        })  # fmt: skip
+
+
+def _add_ssds(made: Document, number: int) -> None:
+    """SSDs as one device with the rates of all, as a tier of several folders uses them."""
+    if any(node["kind"] == "storage" for node in made["nodes"]):
+        raise InvalidError(f"{made['name']} has an SSD already; add none")
+    node, host = 1000, next(each["id"] for each in made["nodes"] if each["cpus"])
+    engine = max((each["id"] for each in made["engines"]), default=-1) + 1
+    what = {"name": "ssd0", "reason": "what-if"}
+    made["nodes"].append({"id": node, "kind": "storage", "cpus": [], **what})
+    made["engines"].append({"id": engine, "kind": "ssd", "home": node, **what})
+    rates = {(node, host): _SSD_READ * number, (host, node): _SSD_WRITE * number}
+    made["copy_rates"] = [*made.get("copy_rates", []), *(
+        {"engine": engine, "from": one, "to": other, "latency_ns": _SSD_NS,
+         "bandwidth_bytes_per_second": rate, "source": _SSD_SOURCE}
+        for (one, other), rate in rates.items()
+    )]  # fmt: skip
+    if model := made.get("model"):
+        model["ceilings"].append({
+            "name": "SSD", "kind": "device", "to": [node],
+            "bandwidth": [[0, _SSD_READ * number], [1, _SSD_WRITE * number]],
+            "uncertainty": 0.1, "basis": "rated", "source": _SSD_SOURCE,
+        })  # fmt: skip
+        model["latencies"].insert(0, {
+            "to": [node], "read_ns": _SSD_NS, "uncertainty": 0.5, "basis": "assumed",
+            "source": "usual for NAND",
         })  # fmt: skip
