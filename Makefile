@@ -12,8 +12,10 @@ JOBS ?= $(shell tools/jobs.sh)
 export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
 export CCACHE_BASEDIR = $(CURDIR)
 export CCACHE_NOHASHDIR = 1
-# Objects serve every patch release of a Python, whose ABI is one.
-export CCACHE_IGNOREHEADERS = /usr/include/python3.11:/usr/include/python3.12:/usr/include/python3.13
+# Objects serve every patch release of a Python and every version of the kernel's headers: the ABI
+# of both is stable.
+export CCACHE_IGNOREHEADERS = \
+  /usr/include/linux:/usr/include/python3.11:/usr/include/python3.12:/usr/include/python3.13
 # One name for the compiler, so that every build of the same sources finds the others' objects.
 export CXX = /usr/bin/c++
 

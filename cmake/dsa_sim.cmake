@@ -41,6 +41,7 @@ function(headrace_dsa_sim_program name)
     $<TARGET_OBJECTS:headrace_dsa_sim_objects>)
   target_link_libraries(${name} PRIVATE headrace_dsa_emulator ${program_library}
     ${HEADRACE_DEPENDENCIES} ${with_LIBRARIES})
+  set_target_properties(${name} PROPERTIES HEADRACE_RACING ON)
 endfunction()
 
 headrace_dsa_sim_library(headrace_dsa_sim_objects SOURCES ${dsa_sim_sources})

@@ -59,8 +59,9 @@ SANITIZERS = {
 DEFAULTS = {
     "CCACHE_DIR": str(ROOT / ".cache" / "ccache"), "CCACHE_BASEDIR": str(ROOT),
     "CCACHE_NOHASHDIR": "1", "CXX": "/usr/bin/c++",
-    # Objects serve every patch release of a Python, whose ABI is one.
-    "CCACHE_IGNOREHEADERS": ":".join(f"/usr/include/python3.{n}" for n in (11, 12, 13)),
+    # Objects serve other versions of these headers, whose ABI is stable.
+    "CCACHE_IGNOREHEADERS":
+        ":".join(f"/usr/include/{n}" for n in ("linux", "python3.11", "python3.12", "python3.13")),
 }  # fmt: skip
 
 # Prints the path of tcmalloc, with which compilers are faster, or nothing if it is not installed.

@@ -92,24 +92,27 @@ TEST(XeonMax, StreamsOverArraysOnEveryNode) {
 }
 
 // All eight tiles at once, each in its own memory (the pool looks where the pages are), in that of
-// the other socket, and in all memory in turn; without --all in HBM only.
+// the other socket, and in all memory in turn; without --all in HBM only, and a socket's tiles in
+// the memory of the other alone.
 TEST(XeonMax, MeasuresTheWholeMachineAndASocket) {
-  ParameterChoices bandwidth{{"on", std::vector<ParameterValue>{"machine", "socket"}},
-                             {"mix", "read"}};
+  ParameterChoices machine{{"on", "machine"}, {"mix", "read"}};
+  ParameterChoices socket{{"on", "socket"}, {"mix", "read"}};
   ParameterChoices stream{{"on", "machine"}, {"placed", "near"}, {"kernel", "triad"}};
   if (!everything()) {
-    bandwidth["memory_node"] = std::vector<ParameterValue>{"8-15", "8-11"};
+    machine["memory_node"] = "8-15";
+    socket.insert({{"memory_node", "12-15"}, {"placed", "far"}});
     stream.insert({{"a", "8-15"}, {"b", "0-7"}, {"c", "8-15"}});
   }
   // With a budget one number of threads is planned; without, every point that is chosen here.
   std::optional<Nanoseconds> budget;
   if (everything()) budget = std::chrono::minutes{5};
-  const Profile profile = measured({{"bandwidth", bandwidth}, {"stream", stream}}, budget);
+  const Profile profile =
+      measured({{"bandwidth", machine}, {"bandwidth", socket}, {"stream", stream}}, budget);
   std::set<std::string> cpus;
   for (const Row& row : profile.rows) cpus.insert(row.cpus);
   EXPECT_EQ(cpus, (std::set<std::string>{"0-7", "0-3"}));
   // Parts, places, kinds; kinds of three arrays.
-  EXPECT_EQ(profile.rows.size(), everything() ? 2u * 3 * 2 + 8 : 2u * 3 + 1);
+  EXPECT_EQ(profile.rows.size(), everything() ? 2u * 3 * 2 + 8 : 3u + 1 + 1);
 }
 
 TEST(XeonMax, AWholeMeasurementHasNoErrors) {

@@ -266,7 +266,7 @@ TEST_F(ProcessTiered, ForgetsAsFastAsMemoryComesBack) {
     for (std::size_t i = 0; i < rates.size(); ++i) {
       rates[i] = 2 * std::exp2(-static_cast<double>(i % 100) / 10);
     }
-    for (int i = 0; i < 2400; ++i) {
+    for (int i = 0; i < 1000; ++i) {
       for (int swaps = 0; swaps < 5; ++swaps) {
         std::swap(rates[random() % 1000], rates[random() % 1000]);
       }

@@ -234,6 +234,7 @@ def test_loaded_latencies_have_their_bandwidth_and_curves_without_a_bend_are_cou
 
 def test_the_summary_says_what_the_host_and_the_budget_did() -> None:
     document = documents.profile()
+    del document["rows"][10:]
     for conditions, first, told in (
         ({"looks_disturbed": "0 of 6"}, "", "host quiet at all 6 checks"),
         ({"looks_disturbed": "2 of 6"}, "", "host busy at 2 of 6 checks"),

@@ -47,18 +47,20 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture(scope="module", params=DOCUMENTS)
+@pytest.fixture(scope="module")
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "page.html"
     report.build(DOCUMENTS[request.param](), path)
     return path
 
 
-@pytest.mark.parametrize(("width", "dark"), [
-    (360, False), (1000, True),
-    pytest.param(360, True, marks=pytest.mark.slow),
-    pytest.param(1000, False, marks=pytest.mark.slow),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(("page", "width", "dark"), [
+    ("demo", 1000, True),
+    *((name, 360, False) for name in DOCUMENTS),
+    *(pytest.param(name, width, dark, marks=pytest.mark.slow)
+      for name in DOCUMENTS for width, dark in ((360, True), (1000, False), (1000, True))
+      if (name, dark, width) != ("demo", True, 1000)),
+], ids=str, indirect=["page"])  # fmt: skip
 def test_all_is_drawn(browser: Browser, page: Path, width: int, dark: bool) -> None:
     browser.open(page, width=width, dark=dark)
     seen = browser.evaluate(SEEN)

@@ -197,7 +197,7 @@ class Prompts:
         return alone.binds if name.startswith("engine") else self.target.binding(name)
 
     def _note(self, words: str, found: Mapping[str, Any]) -> str:
-        """Of a trace: where blocks were found. Blocks that were not stored are no silent loss."""
+        """Says where the blocks of a trace were found, and how many were not stored."""
         parts = []
         if self.untimed == 0:
             served = self.requests[: len(found["requests"])]
