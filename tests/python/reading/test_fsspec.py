@@ -162,6 +162,29 @@ def test_a_remote_file_that_changes_is_another_one() -> None:
     assert old.read() == b"old" * 1000, "it is still in memory"
 
 
+def test_a_remote_file_that_is_replaced_while_it_is_fetched_is_an_error() -> None:
+    """Of the same length, between the look at its version and the fetch, or between two fetches."""
+    size = 40 * BLOCK
+    below, fs = faulty(b"a" * size)
+    replaced = threading.Event()
+    fetch = below.cat_ranges
+
+    def replace(paths: list[str], starts: list[int], *rest: object, **options: object) -> object:
+        if not replaced.is_set():
+            replaced.set()
+            below.pipe("/data", b"b" * size)
+        return fetch(paths, starts, *rest, **options)
+
+    below.cat_ranges = replace  # type: ignore[method-assign]
+    file = fs.open("/data")
+    for _ in range(2):
+        with pytest.raises(OSError, match="another file has its name since; open it again"):
+            file.read()
+    assert fs.open("/data").read() == b"b" * size
+    assert fs.cat_file("/data", 5, 10) == b"bbbbb"
+    assert below.asked["/data"].count((0, 32 * BLOCK)) == 3, "no wrong bytes are kept"
+
+
 def test_the_next_process_finds_remote_blocks_in_the_folder(tmp_path: Path) -> None:
     data = random.Random(5).randbytes(20 * BLOCK)
     (tmp_path / "data").write_bytes(data)
@@ -339,8 +362,7 @@ class Slow(MemoryFileSystem):
     def cat_ranges(self, *arguments, **options):
         time.sleep(0.01)
         return super().cat_ranges(*arguments, **options)
-    def ukey(self, path):
-        return os.urandom(8).hex()  # nothing is in the cache
+headrace.fsspec.configure(budget="1MiB")  # so that most of it is fetched again
 local, remote = fsspec.filesystem("headrace"), headrace.fsspec.HeadraceFileSystem(fs=Slow())
 remote.fs.pipe("/data", bytes(20 << 20))
 def forever(work):
