@@ -822,6 +822,16 @@ class Residency:
 def where(memory: _Buffer) -> Residency:
     """Where the pages of a buffer or any other memory are now."""
 
+class UserSource(Object):
+    """
+    Bytes that code of the user gives (an object store, a decompressor) as an object: its extents can be moved and cached, not written.
+    """
+
+    def __init__(self, reader: object, machine: Machine) -> None:
+        """
+        `reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, which fills the buffer and returns the number of bytes. At most 16 threads call it at once. It must return within a bound of its own, and must not use the cache. `version` is optional: if str(reader.version) changes, reads fail, and the new bytes need a new UserSource. A short read or an exception fails the copy (IoError).
+        """
+
 class MoveStats:
     """What became of a move."""
 
@@ -1124,7 +1134,7 @@ class Block:
 
     def write(self, timeout: float = 60.0) -> memoryview:
         """
-        The bytes to change, of a block accessed with write=True; waits for the copy at most `timeout` seconds. Others see the changes once the block and all views of it are released.
+        The bytes to change, of a block accessed with write=True; waits for the copy at most `timeout` seconds. release() ends the view (ValueError from then on), and others see the changes. InvalidError of release(): a slice or an array of the view is in use, which holds the bytes for writing.
         """
 
     def __await__(self) -> Generator[Any, None, memoryview]:
@@ -1231,9 +1241,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it, or has changes of it that are not written back (of a file: not durable by sync()); the copies of one that nobody else holds go with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
+        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:
@@ -1251,6 +1261,11 @@ class Cache:
 
     def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> None:
         """As read(), into a writable buffer of the same length."""
+
+    def view(self, extent: Extent | Object, *, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> memoryview:
+        """
+        The bytes of an extent, read-only and without a copy: the view pins the block of this extent. Where views pin a quarter of the budgets already, or there is no space, a copy by read(). Waits at most `timeout` seconds.
+        """
 
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """
