@@ -64,8 +64,9 @@ def scan(
             def decode(number: int) -> list[pyarrow.RecordBatch]:
                 ahead.need(number)
                 reader = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
-                table = reader.read_row_group(groups[number], wanted)
-                return table.to_batches(max_chunksize=batch_rows)
+                table: Any = reader.read_row_group(groups[number], wanted)
+                batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
+                return batches
 
             for batches in in_order(decode, sizes):
                 for batch in batches:

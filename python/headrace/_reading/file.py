@@ -26,6 +26,9 @@ class Source(Protocol):
     def readinto(self, at: int, into: memoryview) -> int:
         """As read(); their number."""
 
+    def view(self, at: int, length: int) -> memoryview | bytes:
+        """As read(), without a copy where that is possible."""
+
 
 class ReadFile(io.RawIOBase):
     """Thread-safe. A thread that sought reads from there on, whatever others seek meanwhile; so
@@ -101,6 +104,16 @@ class ReadFile(io.RawIOBase):
             return found, len(found)
 
         found: bytes = self._advance(read_at)
+        return found
+
+    def read_buffer(self, size: int, /) -> memoryview | bytes:
+        """As read(), without a copy where that is possible: pyarrow calls it."""
+
+        def read_at(at: int) -> tuple[memoryview | bytes, int]:
+            found = self._source.view(at, size)
+            return found, len(found)
+
+        found: memoryview | bytes = self._advance(read_at)
         return found
 
     def readall(self) -> bytes:
