@@ -103,8 +103,9 @@ PUBLIC = {
     "overview.h": "topology",
     "placement.h": "place", "process.h": "host", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
-    "statistics.h": "core", "units.h": "core", "version.h": "core", "waiting.h": "core/waiting",
-    "kvcache/store.h": "kvcache/keys", "gpu/memory.h": "memory/device",
+    "statistics.h": "core", "storage/user_source.h": "backend/storage", "units.h": "core",
+    "version.h": "core", "waiting.h": "core/waiting", "kvcache/store.h": "kvcache/keys",
+    "gpu/memory.h": "memory/device",
     "tier/arena.h": "tier/arena", "tier/hotness.h": "tier", "tier/page_tier.h": "tier/page",
     "tier/process_tier.h": "tier/process",
 }

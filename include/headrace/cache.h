@@ -235,8 +235,9 @@ struct AccessOptions {
 };
 
 struct ReadOptions {
-  // Reads go through blocks on a grid of this size from the object's start, so that reads of any
-  // shape share copies. More than 0.
+  // Largest block, rounded down to a power of two; more than 0. Reads go through aligned blocks
+  // from 64 KiB (or `block`, if that is less) up to this size, so that reads of any shape share
+  // copies. A read fetches at most 64 KiB more than it needs at each end.
   Bytes block = 1_MiB;
   // For each block; more than 0.
   Nanoseconds timeout = std::chrono::seconds{60};

@@ -47,7 +47,7 @@ struct FileVersion {
   friend bool operator==(const FileVersion&, const FileVersion&) = default;
 };
 
-// The only kind of Object that has no memory() and is on a storage node.
+// With UserSource the only kind of Object that has no memory() and is on a storage node.
 class File final : public Object {
  public:
   ~File();

@@ -33,6 +33,7 @@
 #include "headrace/result.h"
 #include "headrace/route.h"
 #include "headrace/statistics.h"
+#include "headrace/storage/user_source.h"
 #include "headrace/tier/arena.h"
 #include "headrace/tier/hotness.h"
 #include "headrace/tier/page_tier.h"

@@ -3,8 +3,8 @@
 //
 // An Object has an id that is never used twice, a size and a home node. Only the size of a File may
 // grow (File::update_size). Kinds: Buffer (memory allocated by Headrace, buffer.h), MemoryRange and
-// DeviceRange (memory of another owner), File (file.h). An Extent is a range of an object, which it
-// borrows like a span borrows its array.
+// DeviceRange (memory of another owner), File (file.h), UserSource (storage/user_source.h). An
+// Extent is a range of an object, which it borrows like a span borrows its array.
 //
 // Objects are neither copied nor moved, so extents stay valid. Thread-compatible: reading an
 // object's description is Thread-safe; the user synchronises access to its bytes.
@@ -21,6 +21,8 @@
 
 namespace HEADRACE_API headrace {
 
+class UserSource;
+
 class Object {
  public:
   Object(const Object&) = delete;
@@ -31,12 +33,15 @@ class Object {
   // The node of its bytes. For memory spread over nodes, the first node of its placement. Only
   // relocate() (buffer.h) changes it.
   NodeId node() const { return node_.load(); }
-  // Its bytes if a CPU can address them; nullptr for a file and for a GPU's own memory.
+  // Its bytes if a CPU can address them; nullptr for a file, a UserSource and a GPU's own memory.
   std::byte* memory() const { return memory_; }
+  // Itself, if its bytes come from code of the user; else nullptr.
+  UserSource* user_source() const { return user_source_; }
   // The address for GPU code (a CUdeviceptr) if the bytes are in memory that only GPUs reach.
   std::optional<std::uint64_t> device_address() const { return device_address_; }
 
  protected:
+  friend class UserSource;
   Object(Bytes size, NodeId node, std::byte* memory,
          std::optional<std::uint64_t> device_address = {});
   ~Object() = default;
@@ -52,6 +57,7 @@ class Object {
   std::atomic<Bytes> size_;
   std::atomic<NodeId> node_;
   std::byte* const memory_;
+  UserSource* user_source_ = nullptr;  // constant after construction
   const std::optional<std::uint64_t> device_address_;
 };
 

@@ -26,7 +26,7 @@ import pyarrow.dataset
 import pyarrow.fs
 
 from headrace._core import InvalidError
-from headrace._reading.row_groups import Ahead, ranges, watched
+from headrace._reading.row_groups import Ahead, check_columns, ranges, watched
 from headrace.fsspec import HeadraceFileSystem
 
 __all__ = ["filesystem", "scan"]
@@ -53,6 +53,7 @@ def scan(
     Errors: those of parquet.scan(); InvalidError: the dataset's files are not Parquet, or not read
     through filesystem().
     """
+    check_columns("the dataset", columns or [], dataset.schema.names)
     names = None if columns is None else _named(dataset.schema, columns, filter)
     files = _files(dataset, filter, names)
     opened = list(islice(files, 1))

@@ -151,7 +151,7 @@ class HeadraceFileSystem(ChainedFileSystem):
         with ExitStack() as plans:
             if len(inside) > 1 and (plan := self.plan(path, inside)) is not None:
                 plans.enter_context(plan)
-            return [_local.read(path, start, end - start) for start, end in inside]
+            return [bytes(_local.view(path, start, end - start)) for start, end in inside]
 
     # The file system below does the rest.
 

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 
-from headrace._reading.row_groups import Ahead, ranges, watched
+from headrace._reading.row_groups import (
+    Ahead,
+    check_columns,
+    in_order,
+    leaf_paths,
+    ranges,
+    watched,
+)
 from headrace.fsspec import HeadraceFileSystem, url_to_fs
 
 if TYPE_CHECKING:
@@ -36,11 +43,12 @@ def scan(
     batch_rows: int = 65536,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The columns (default: all) of the row groups (default: all) of a file, in their order.
-    While one row group is decoded, the next ones are fetched. `path`: with `filesystem`, as that
-    has it; else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
+    Threads fetch and decode the next row groups meanwhile: at most 3 at once, whose bytes without
+    compression are at most 256 MiB if they are several. `path`: with `filesystem`, as that has it;
+    else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
 
     Errors: FileNotFoundError; OSError: not read, or a local file that changed since the scan began;
-    pyarrow.ArrowInvalid: no Parquet file, or a damaged one.
+    pyarrow.ArrowInvalid: no Parquet file, or a damaged one; InvalidError: no such column.
     """
     fs, path = (filesystem, path) if filesystem is not None else url_to_fs(path)
     with watched(fs, path) as check, fs.open(path) as source:
@@ -48,11 +56,20 @@ def scan(
         file = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
         groups = list(range(file.num_row_groups) if row_groups is None else row_groups)
         wanted = None if columns is None else list(columns)
+        check_columns(path, wanted or [], leaf_paths(file.metadata))
         chunks = ranges(file.metadata, groups, wanted, source.size)
+        sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
         with Ahead(fs, path, chunks) as ahead:
-            for number, group in enumerate(groups):
+
+            def decode(number: int) -> list[pyarrow.RecordBatch]:
                 ahead.need(number)
-                for batch in file.iter_batches(batch_rows, [group], wanted):
+                reader = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
+                table: Any = reader.read_row_group(groups[number], wanted)
+                batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
+                return batches
+
+            for batches in in_order(decode, sizes):
+                for batch in batches:
                     check()
                     yield batch
 

@@ -96,8 +96,7 @@ MemoryView wait_view(const BlockRef& self, Nanoseconds timeout) {
 }
 
 // A writable view that holds the pin.
-nb::ndarray<nb::memview, std::uint8_t, nb::ndim<1>, nb::c_contig> write_view(const BlockRef& self,
-                                                                             Nanoseconds timeout) {
+nb::object write_view(BlockRef& self, Nanoseconds timeout) {
   const std::shared_ptr<Pin> pin = pin_of(self);
   Result<std::span<std::byte>> found;
   wait_with_signals(timeout, [&](Nanoseconds slice) {
@@ -110,7 +109,12 @@ nb::ndarray<nb::memview, std::uint8_t, nb::ndim<1>, nb::c_contig> write_view(con
   const nb::capsule owner(new std::shared_ptr<Pin>(pin), [](void* pointer) noexcept {
     delete static_cast<std::shared_ptr<Pin>*>(pointer);
   });
-  return {reinterpret_cast<std::uint8_t*>(bytes.data()), {bytes.size()}, owner};
+  nb::object view = nb::cast(nb::ndarray<nb::memview, std::uint8_t, nb::ndim<1>, nb::c_contig>(
+      reinterpret_cast<std::uint8_t*>(bytes.data()), {bytes.size()}, owner));
+  PyObject* const weak = PyWeakref_NewRef(view.ptr(), nullptr);
+  if (weak == nullptr) throw nb::python_error();
+  self.written.push_back(nb::steal(weak));
+  return view;
 }
 
 std::optional<MemoryView> now_view(const BlockRef& self) {
@@ -158,9 +162,25 @@ void release_block_buffer(PyObject*, Py_buffer* view) noexcept {
   delete static_cast<std::shared_ptr<Pin>*>(view->internal);
 }
 
-// Lets go of its pin. The block has none any more by the time that runs Python code.
+// Lets go of its pin, and ends its views for writing. The block has none of them any more by the
+// time that runs Python code.
 void release_block(BlockRef& self) {
   const std::shared_ptr<Pin> pin = std::exchange(self.pin, nullptr);
+  const std::vector<nb::object> views = std::exchange(self.written, {});
+  for (const nb::object& weak : views) {
+    nb::object view = call_python(weak, nb::make_tuple());
+    if (view.is_none()) continue;
+    try {
+      call_method(view, "release");
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_BufferError)) throw;  // an array uses it
+    }
+  }
+  if (!views.empty() && pin.use_count() > 1) {
+    raise(ErrorCode::invalid,
+          "a slice or an array of the written bytes is in use, and holds them for writing; drop it "
+          "before the block is released");
+  }
 }
 
 // The cache holds the object too, and lets it go when nobody else does: that does not count.
@@ -208,6 +228,16 @@ void bind_block_arrays(nb::class_<BlockRef>& block) {
 
 }  // namespace
 
+nb::object copy_view(const std::shared_ptr<Pin>& pin, Nanoseconds timeout) {
+  if (pin->block.hit()) {
+    if (const auto bytes = pin->block.now()) return nb::cast(view_of(pin, *bytes));
+  }
+  const Result<ByteView> bytes = wait_by(&Block::wait, *pin, timeout);
+  if (bytes) return nb::cast(view_of(pin, *bytes));
+  if (bytes.error().code == ErrorCode::timed_out) raise(bytes.error());
+  return {};
+}
+
 void bind_block(nb::module_& m) {
   auto block = nb::class_<BlockRef>(
       m, "Block", nb::type_slots(block_slots),
@@ -224,10 +254,11 @@ void bind_block(nb::module_& m) {
            "The copy, after waiting at most `timeout` seconds. If there is none, or only a GPU "
            "reaches it, the source; if the source is a file, the error.")
       .def("write", &write_view, "timeout"_a = 60.0,
-           nb::sig("def write(self, timeout: float = 60.0) -> memoryview"),
+           nb::sig("def write(self, timeout: float = 60.0) -> memoryview"), nb::lock_self(),
            "The bytes to change, of a block accessed with write=True; waits for the copy at most "
-           "`timeout` seconds. Others see the changes once the block and all views of it are "
-           "released.")
+           "`timeout` seconds. release() ends the view (ValueError from then on), and others see "
+           "the changes. InvalidError of release(): a slice or an array of the view is in use, "
+           "which holds the bytes for writing.")
       .def("__await__", await_by("ready"),
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, memoryview]"),
            "Under asyncio: the result of wait(), without blocking the loop.")

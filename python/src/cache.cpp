@@ -47,11 +47,22 @@ PlacementPolicy policy_of(const Machine& machine, const CachePlace& place) {
 CacheRef make_cache(const MoverRef& mover, CacheOptions options,
                     const std::optional<CachePlace>& placement,
                     const std::optional<std::string>& route, const std::string& eviction,
-                    const std::optional<std::filesystem::path>& trace) {
+                    const std::optional<std::filesystem::path>& trace, nb::handle log) {
   if (placement) options.placement = policy_of(mover.owner->machine, *placement);
   if (route) options.route = unwrap(place::route_policy(*route));
   options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<CacheOwner>(mover.owner);
+  for (const auto& [node, bytes] : options.budgets) owner->set_budget(node, bytes);
+  if (!log.is_none()) {
+    if (PyCallable_Check(log.ptr()) == 0) {
+      raise(ErrorCode::invalid, "before_write_back must be called as f(extent, bytes)");
+    }
+    owner->log = reference_to(log);
+    options.before_write_back = [to = owner.get()](const Extent& extent,
+                                                   std::span<const std::byte> bytes) {
+      return call_log(*to, extent, bytes);
+    };
+  }
   if (trace) {
     owner->trace = unwrap(CacheTrace::create(*trace));
     options.observer = owner->trace->observer();
@@ -200,6 +211,27 @@ nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanose
   return bytes;
 }
 
+nb::object view(const CacheRef& self, const ExtentLike& from, Nanoseconds timeout,
+                const Word<Priority>& priority, const PrefetchRef* plan) {
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  const Extent extent = from.get();
+  if (!extent.valid()) raise(ErrorCode::invalid, "the extent is outside its object");
+  const auto pin = std::make_shared<Pin>(owner, from.object, from.borrowed);
+  pin->viewed = extent.length.value;
+  if ((owner->viewed += pin->viewed) <= owner->viewable) {
+    Access how(priority, std::nullopt, plan, Nanoseconds{0});
+    remember(*owner, from);
+    pin->block = how.run(
+        [&](const AccessOptions& options) { return owner->cache->access(extent, options); });
+    nb::object found = copy_view(pin, timeout);
+    if (found.is_valid()) return found;
+  }
+  const nb::bytes copy = read(self, from, 1_MiB, timeout, priority, plan);
+  PyObject* const made = PyMemoryView_FromObject(copy.ptr());
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
 PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
                      Bytes window, std::optional<NodeId> initiator, bool named) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
@@ -244,7 +276,10 @@ constexpr const char* kOptionsOfCache =
     "of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can "
     "be written (access with write=True); with several shards, no extent may cross a multiple of "
     "their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete "
-    "when the cache is gone.";
+    "when the cache is gone. `before_write_back`: called as f(extent, bytes) before each "
+    "write-back, for a log that must be on the device first; several threads may call it at once. "
+    "It must not use the cache. If it raises, the block is not written and stays dirty, and "
+    "write_back() and sync() report it.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
@@ -273,6 +308,14 @@ void bind_accesses(nb::class_<CacheRef>& cache) {
                    "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
                    "plan: Prefetch | None = None) -> None"),
            "Like read(), into a writable buffer of the same length.")
+      .def("view", &view, "extent"_a, nb::kw_only(), "timeout"_a = 60.0, "priority"_a = "demand",
+           "plan"_a.none() = nb::none(),
+           nb::sig("def view(self, extent: Extent | Object, *, timeout: float = 60.0, "
+                   "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
+                   "plan: Prefetch | None = None) -> memoryview"),
+           "Returns the bytes of an extent, read-only and without a copy: the view pins the block "
+           "of this extent. If views pin a quarter of the budgets already, or there is no space, "
+           "returns a copy by read(). Waits at most `timeout` seconds.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
            "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
            "Plans the use of extents in this order, and fetches them `lead` seconds before use, "
@@ -318,9 +361,20 @@ void bind_writes(nb::class_<CacheRef>& cache) {
           "Drops the copies of an extent, also dirty ones: their changes are lost.");
 }
 
+int traverse_cache(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto& owner = nb::inst_ptr<CacheRef>(self)->owner;
+  if (owner == nullptr || owner.use_count() != 1 || owner->log == nullptr) return 0;
+  return visit(owner->log->exporter(), arg);
+}
+
+PyType_Slot cache_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_cache)},
+                             {0, nullptr}};
+
 void bind_cache_class(nb::module_& m) {
   nb::class_<CacheRef> cache(
-      m, "Cache",
+      m, "Cache", nb::type_slots(cache_slots),
       "Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never "
       "serves old bytes. It keeps an object alive while it reads from it, and while changes are "
       "not written back (for a file: not made durable by sync()). Copies of an object that nobody "
@@ -330,19 +384,21 @@ void bind_cache_class(nb::module_& m) {
       [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
-         std::size_t shards, bool writable, const std::optional<std::filesystem::path>& trace) {
+         std::size_t shards, bool writable, const std::optional<std::filesystem::path>& trace,
+         nb::handle before_write_back) {
         CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
                              .slab = slab,
                              .pages = pages.get(),
                              .reserve = reserve,
                              .shards = shards,
                              .writable = writable};
-        new (self)
-            CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace));
+        new (self) CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace,
+                                       before_write_back));
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, "writable"_a = false, "trace"_a = nb::none(), kOptionsOfCache);
+      "shards"_a = 0, "writable"_a = false, "trace"_a = nb::none(),
+      "before_write_back"_a = nb::none(), kOptionsOfCache);
   bind_accesses(cache);
   bind_writes(cache);
   cache
@@ -375,6 +431,7 @@ void bind_cache_class(nb::module_& m) {
           "resize",
           [](const CacheRef& self, NodeId node, Bytes budget) {
             unwrap(without_gil([&] { return self.owner->cache->resize(node, budget); }));
+            self.owner->set_budget(node, budget);
           },
           "node"_a, "budget"_a, "Changes the budget of a node.")
       .def(

@@ -13,7 +13,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -95,12 +97,24 @@ struct CacheOwner {
   const std::shared_ptr<MoverOwner> mover;
   SeenObjects seen;
   std::unique_ptr<CacheTrace> trace;
-  std::unique_ptr<Cache> cache;  // goes first
+  std::shared_ptr<Borrowed> log;  // before_write_back, or null
+  // Bytes pinned by views, and the most of them: a quarter of the budgets.
+  std::atomic<std::uint64_t> viewed = 0;
+  std::atomic<std::uint64_t> viewable = 0;
+  std::map<NodeId, Bytes> budgets;  // with the GIL
+  std::unique_ptr<Cache> cache;     // goes first
 
   explicit CacheOwner(std::shared_ptr<MoverOwner> m) : mover(std::move(m)) {}
   ~CacheOwner() { drop_without_gil(std::move(cache)); }
   CacheOwner(const CacheOwner&) = delete;
   CacheOwner& operator=(const CacheOwner&) = delete;
+  // Requires: the GIL.
+  void set_budget(NodeId node, Bytes budget) {
+    budgets[node] = budget;
+    std::uint64_t sum = 0;
+    for (const auto& [each, bytes] : budgets) sum += bytes.value;
+    viewable = sum / 4;
+  }
 };
 struct CacheRef {
   std::shared_ptr<CacheOwner> owner;
@@ -114,9 +128,13 @@ struct Pin {
   // For writing: there is no clone of the block to wait on, so threads take turns.
   bool write = false;
   std::mutex turn = {};
+  std::uint64_t viewed = 0;  // counted in CacheOwner::viewed
+
+  ~Pin() { cache->viewed -= viewed; }
 };
 struct BlockRef {
-  std::shared_ptr<Pin> pin;  // null after release()
+  std::shared_ptr<Pin> pin;              // null after release()
+  std::vector<nb::object> written = {};  // weak references to the views of write()
 };
 struct PrefetchRef {
   std::shared_ptr<CacheOwner> cache;
@@ -184,6 +202,13 @@ auto wait_for(Nanoseconds timeout, const Wait& wait) {
 // This host, discovered once (headrace._arrays).
 Machine this_machine();
 
+// A read-only memoryview of a pin's bytes, which holds the pin; waits for the copy. Null: there is
+// no copy.
+nb::object copy_view(const std::shared_ptr<Pin>& pin, Nanoseconds timeout);
+
+// CacheOptions::before_write_back by `owner.log`.
+Status call_log(CacheOwner& owner, const Extent& extent, std::span<const std::byte> bytes);
+
 // The bytes of an object with the buffer protocol as an array of NumPy, which keeps it.
 nb::object as_numpy(nb::handle memory, nb::handle dtype);
 
@@ -200,6 +225,7 @@ void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_block(nb::module_& m);
 void bind_gpu_arrays(nb::module_& m);
+void bind_user_source(nb::module_& m);
 void bind_kv(nb::module_& m);
 void bind_measure(nb::module_& m);
 void bind_profile(nb::module_& m);

@@ -20,6 +20,7 @@ NB_MODULE(_core, m) {
   bind_interpreter(m);
   bind_machine(m);
   bind_memory(m);
+  bind_user_source(m);
   bind_mover(m);
   bind_completions(m);
   bind_cache(m);

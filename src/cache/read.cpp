@@ -2,6 +2,7 @@
 // Reads: accesses to the blocks of a grid.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -14,37 +15,44 @@ namespace {
 
 // Blocks in flight for one read: enough to keep an SSD's queue busy, and few pins.
 constexpr std::size_t kAhead = 16;
+// The least block: a small read fetches little more than it needs.
+constexpr std::uint64_t kCell = 64 << 10;
 // How long until AccessOptions::stop is asked again.
 constexpr Nanoseconds kTurn = std::chrono::milliseconds{50};
 
-// The blocks of a range of an object, on a grid from the object's start.
+// The blocks of a range of an object, in order: the largest aligned ones that fit into the range,
+// whose ends are rounded to cells.
 class Grid {
  public:
-  Grid(const Extent& range, Bytes block)
-      : range_(range),
-        block_(block.value),
-        first_(range.offset / block.value),
-        end_((range.end() + block.value - 1) / block.value) {}
+  Grid(const Extent& range, const ReadOptions& options)
+      : object_(range.object),
+        most_(std::bit_floor(options.block.value)),
+        cell_(std::min(kCell, most_)),
+        next_(range.offset / cell_ * cell_),
+        end_((range.end() + cell_ - 1) / cell_ * cell_) {}
 
-  std::uint64_t blocks() const { return end_ - first_; }
-  Extent block(std::uint64_t number) const {
-    const std::uint64_t begin = (first_ + number) * block_;
-    const std::uint64_t size = range_.object->size().value;
-    return {range_.object, begin, Bytes{std::min(block_, size - begin)}};
-  }
-  // The bytes of the range that lie in this block.
-  Extent part(std::uint64_t number) const {
-    const Extent whole = block(number);
-    const std::uint64_t begin = std::max(whole.offset, range_.offset);
-    return {range_.object, begin, Bytes{std::min(whole.end(), range_.end()) - begin}};
+  bool done() const { return next_ >= end_; }
+  // Requires: not done().
+  Extent next() {
+    std::uint64_t length = next_ == 0 ? most_ : std::min(most_, next_ & -next_);
+    while (length > end_ - next_) length /= 2;
+    const std::uint64_t begin = std::exchange(next_, next_ + length);
+    return {object_, begin, Bytes{std::min(length, object_->size().value - begin)}};
   }
 
  private:
-  const Extent range_;
-  const std::uint64_t block_;
-  const std::uint64_t first_;
+  const Object* const object_;
+  const std::uint64_t most_;
+  const std::uint64_t cell_;
+  std::uint64_t next_;
   const std::uint64_t end_;
 };
+
+// The bytes of `range` that lie in `block`.
+Extent part_of(const Extent& range, const Extent& block) {
+  const std::uint64_t begin = std::max(block.offset, range.offset);
+  return {range.object, begin, Bytes{std::min(block.end(), range.end()) - begin}};
+}
 
 NodeId home_of(const Machine& machine) {
   for (const Node& node : machine.nodes) {
@@ -96,16 +104,15 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
   }
   if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
   if (to.empty()) return {};
-  const Grid grid(from, options.block);
-  const std::uint64_t count = grid.blocks();
+  Grid grid(from, options);
   std::array<Extent, kAhead> extents;
-  std::array<Block, kAhead> blocks;  // block i is at i % kAhead
-  const std::size_t first = std::min<std::uint64_t>(kAhead, count);
-  for (std::size_t i = 0; i < first; ++i) extents[i] = grid.block(i);
+  std::array<Block, kAhead> blocks;  // a ring
+  std::size_t first = 0;
+  for (; first < kAhead && !grid.done(); ++first) extents[first] = grid.next();
   access(std::span(extents).first(first), std::span(blocks).first(first), options.access);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    Block& block = blocks[i % kAhead];
-    const Extent part = grid.part(i);
+  for (std::size_t i = 0; first > 0; i = (i + 1) % first) {
+    Block& block = blocks[i];
+    const Extent part = part_of(from, block.extent());
     const auto into = to.subspan(part.offset - from.offset, part.length.value);
     const auto bytes = wait_in_turns(options, [&](Nanoseconds most) { return block.wait(most); });
     if (bytes) {
@@ -118,7 +125,8 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
       HEADRACE_TRY_STATUS(read_source(mover_, part, into, options));
     }
     block = {};
-    if (i + kAhead < count) block = access(grid.block(i + kAhead), options.access);
+    if (part.end() == from.end()) return {};
+    if (!grid.done()) block = access(grid.next(), options.access);
   }
   return {};
 }

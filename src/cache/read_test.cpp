@@ -52,6 +52,17 @@ TEST(CacheReadTest, ReadsOfAnyShape_ShareTheBlocksOfTheGrid) {
   EXPECT_EQ(stats.bytes_used, 100000_B) << "the last block ends with its object";
 }
 
+TEST(CacheReadTest, SmallAndUnalignedReads_FetchOnlyCellsOf64KiB) {
+  Source source(10 << 20);
+  CacheRig rig({.fake = {.own_thread = true}, .budget = 16_MiB});
+  ASSERT_TRUE(read(*rig.cache, source.at(3'000'000, 100), {.block = 8_MiB}));
+  EXPECT_EQ(rig.cache->stats().bytes_used, 64_KiB);
+  // From cell 1 to cell 40: 1, 2 and 3, 4 to 7, 8 to 15, 16 to 31, 32 to 39, 40.
+  ASSERT_TRUE(read(*rig.cache, source.at((64 << 10) + 1, 39 * (64 << 10)), {.block = 1_MiB}));
+  EXPECT_EQ(rig.cache->stats().bytes_used, 64_KiB + Bytes{40 * (64 << 10)});
+  EXPECT_EQ(rig.cache->stats().misses, 8u);
+}
+
 TEST(CacheReadTest, FileWithoutSpaceForItsBlocks_IsReadItself) {
   const TestFolder folder;
   std::vector<char> wanted(3 << 20);

@@ -303,6 +303,7 @@ void Blocks::forget_file(ObjectId object) {
 const File* Writes::file_of(const Extent& extent) const {
   const Object& object = *extent.object;
   if (object.memory() != nullptr || object.device_address()) return nullptr;
+  if (object.user_source() != nullptr) return nullptr;
   const Node* const node = state_.mover.machine().find(object.node());
   if (node == nullptr || node->kind != NodeKind::storage) return nullptr;
   return static_cast<const File*>(&object);
@@ -314,6 +315,10 @@ std::optional<Error> Writes::refusal(const Extent& extent) const {
         .error();
   }
   if (!extent.valid()) return std::nullopt;
+  if (extent.object->user_source() != nullptr) {
+    return fail(ErrorCode::denied, "a user source is read-only; write to what it reads from")
+        .error();
+  }
   if (const File* const file = file_of(extent); file != nullptr && !file->writable()) {
     return fail(ErrorCode::denied, "{} was opened for reading; open it with FileOptions::writable",
                 file->quoted())

@@ -832,6 +832,16 @@ class Residency:
 def where(memory: _Buffer) -> Residency:
     """Where the pages of a buffer or any other memory are now."""
 
+class UserSource(Object):
+    """
+    Bytes that code of the user gives (an object store, a decompressor) as an object: its extents can be moved and cached, not written.
+    """
+
+    def __init__(self, reader: object, machine: Machine) -> None:
+        """
+        `reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, which fills the buffer and returns the number of bytes. At most 16 threads call it at once. It must return within a bound of its own, and must not use the cache. `version` is optional: if str(reader.version) changes, reads fail, and the new bytes need a new UserSource. A short read or an exception fails the copy (IoError).
+        """
+
 class MoveStats:
     """The outcome of a move."""
 
@@ -1136,7 +1146,7 @@ class Block:
 
     def write(self, timeout: float = 60.0) -> memoryview:
         """
-        The bytes to change, of a block accessed with write=True; waits for the copy at most `timeout` seconds. Others see the changes once the block and all views of it are released.
+        The bytes to change, of a block accessed with write=True; waits for the copy at most `timeout` seconds. release() ends the view (ValueError from then on), and others see the changes. InvalidError of release(): a slice or an array of the view is in use, which holds the bytes for writing.
         """
 
     def __await__(self) -> Generator[Any, None, memoryview]:
@@ -1243,9 +1253,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone.
+        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:
@@ -1265,6 +1275,11 @@ class Cache:
 
     def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> None:
         """Like read(), into a writable buffer of the same length."""
+
+    def view(self, extent: Extent | Object, *, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> memoryview:
+        """
+        Returns the bytes of an extent, read-only and without a copy: the view pins the block of this extent. If views pin a quarter of the budgets already, or there is no space, returns a copy by read(). Waits at most `timeout` seconds.
+        """
 
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """

@@ -23,6 +23,10 @@ REMOTE_BLOCK = 256 << 10
 #: Unit of space for these blocks: small files and the ends of files waste half a unit on average.
 REMOTE_UNIT = 16 << 10
 
+#: Memory for blocks of local files is allocated in slabs of this size: a process that reads little
+#: uses little.
+SLAB = 8 << 20
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -149,7 +153,7 @@ def _cache(mover: Mover, settings: Settings) -> Cache:
         kinds = ", ".join(sorted({node.kind for node in mover.machine.nodes}))
         raise InvalidError(f"where={settings.where!r}, and this machine has {kinds}")
     budgets = dict.fromkeys(nodes, settings.budget // len(nodes))
-    return Cache(mover, budgets, placement=settings.where)
+    return Cache(mover, budgets, placement=settings.where, slab=SLAB)
 
 
 def _store(mover: Mover, settings: Settings) -> kvcache.Store | Attached:

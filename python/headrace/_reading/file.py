@@ -26,6 +26,9 @@ class Source(Protocol):
     def readinto(self, at: int, into: memoryview) -> int:
         """Like read(), into a buffer. Returns the number of bytes."""
 
+    def view(self, at: int, length: int) -> memoryview | bytes:
+        """As read(), without a copy where that is possible."""
+
 
 class ReadFile(io.RawIOBase):
     """Thread-safe. A thread that called seek() reads from its own position, whatever other threads
@@ -102,6 +105,16 @@ class ReadFile(io.RawIOBase):
             return found, len(found)
 
         found: bytes = self._advance(read_at)
+        return found
+
+    def read_buffer(self, size: int, /) -> memoryview | bytes:
+        """As read(), without a copy where that is possible: pyarrow calls it."""
+
+        def read_at(at: int) -> tuple[memoryview | bytes, int]:
+            found = self._source.view(at, size)
+            return found, len(found)
+
+        found: memoryview | bytes = self._advance(read_at)
         return found
 
     def readall(self) -> bytes:

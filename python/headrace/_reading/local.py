@@ -17,6 +17,10 @@ from headrace._reading.caches import Caches, unlock_in_children
 
 #: Largest number of open files without a reader.
 KEPT_OPEN = 256
+#: Reads of these lengths get a block of their own, which they read without a copy.
+VIEWED = range(64 << 10, (8 << 20) + 1)
+#: Other reads copy from blocks that begin and end at multiples of this (Cache.read).
+CELL = 64 << 10
 #: A file written within this time (ns) before a look may be written again with the same time stamp:
 #: ext4 and xfs round to a tick of the kernel (4 ms, 10 ms at most).
 RECENT_NS = 100_000_000
@@ -60,13 +64,23 @@ class LocalFiles:
         self._caches.local.readinto(extent, into[: extent.length])
         return extent.length
 
+    def view(
+        self, path: str, at: int, length: int, opened: os.stat_result | None = None
+    ) -> memoryview | bytes:
+        """As read(), without a copy where that is possible."""
+        extent = self._extent(path, at, length, opened)
+        if extent is None:
+            return b""
+        cache = self._caches.local
+        return cache.view(extent) if extent.length in VIEWED else cache.read(extent)
+
     def plan(self, path: str, ranges: Sequence[tuple[int, int]]) -> Prefetch | None:
-        """Begins to fetch ranges (start, end) in this order."""
+        """Begins to fetch ranges (start, end) for view(), in this order."""
         opened, size = self._current(path)
+        inside = [(start, min(end, size)) for start, end in ranges if start < min(end, size)]
         extents = [
             opened.file.extent(start, min(end, size) - start)
-            for start, end in ranges
-            if start < min(end, size)
+            for start, end in (_blocks_of(*each) for each in inside)
         ]
         return self._caches.local.prefetch(extents) if extents else None
 
@@ -109,6 +123,13 @@ class LocalFiles:
             while len(self._files) > KEPT_OPEN:
                 self._files.popitem(last=False)
         return opened, min(status.st_size, opened.file.size)
+
+
+def _blocks_of(start: int, end: int) -> tuple[int, int]:
+    """The range of the blocks that view() reads."""
+    if end - start in VIEWED:
+        return start, end
+    return start // CELL * CELL, -(-end // CELL) * CELL
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
@@ -158,3 +179,6 @@ class LocalSource:
 
     def readinto(self, at: int, into: memoryview) -> int:
         return self._files.readinto(self._path, at, into, self._opened)
+
+    def view(self, at: int, length: int) -> memoryview | bytes:
+        return self._files.view(self._path, at, length, self._opened)

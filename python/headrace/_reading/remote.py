@@ -44,6 +44,10 @@ class Version:
         return min(REMOTE_BLOCK, self.size - block * REMOTE_BLOCK)
 
 
+#: Entries of info() that change with a file. The ukey() of some file systems is only its name.
+_STAMPS = ("size", "ETag", "mtime", "LastModified", "last_modified", "updated", "version_id")
+
+
 class RemoteFiles:
     """Thread-safe. A block that several threads miss is fetched once."""
 
@@ -65,7 +69,9 @@ class RemoteFiles:
         info = self._fs.info(path)
         if info["type"] == "directory":
             raise IsADirectoryError(path)
-        return Version(path, int(info["size"]), f"{self._name}\0{self._fs.ukey(path)}")
+        stamps = [str(info[name]) for name in _STAMPS if name in info]
+        identity = "\0".join([self._name, str(self._fs.ukey(path)), *stamps])
+        return Version(path, int(info["size"]), identity)
 
     def read(self, version: Version, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """The bytes of each range (start, end) inside the file. OSError: the file system returned
@@ -172,6 +178,7 @@ class RemoteFiles:
             raise FileNotFoundError(
                 errno.ENOENT, "it has vanished since it was opened", version.path
             ) from error
+        self._check_unchanged(version)
         held: dict[int, memoryview] = {}
         for (first, end), start, stop, answer in zip(requests, starts, ends, answers, strict=True):
             if len(answer) != stop - start:
@@ -193,6 +200,14 @@ class RemoteFiles:
             except Error as error:
                 self._server_failed(store, error)
         return held
+
+    def _check_unchanged(self, version: Version) -> None:
+        """OSError: the bytes that were just fetched may be those of another version."""
+        self._fs.invalidate_cache(version.path)
+        if self.version(version.path) != version:
+            raise OSError(
+                errno.ESTALE, "another file has its name since; open it again", version.path
+            )
 
     def _server_failed(self, store: kvcache.Store | Attached, error: Error) -> None:
         """Reads the file system below without the server. A warning is printed once."""
@@ -279,3 +294,6 @@ class RemoteSource:
         end = min(at + length, self._version.size)
         (found,) = self._files.read(self._version, [(min(at, end), end)])
         return found
+
+    def view(self, at: int, length: int) -> memoryview:
+        return self._read(at, length)

@@ -6,16 +6,26 @@ of headrace.fsspec.
 from __future__ import annotations
 
 import io
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeVar
 
 import pyarrow
 import pyarrow.parquet
 
+from headrace._core import InvalidError
+
+T = TypeVar("T")
+
 #: Bytes that are fetched from a remote file before they are needed, at least of one row group.
 AHEAD = 64 << 20
+#: Row groups that are decoded at once, and their bytes without compression; at least one.
+DECODERS = 3
+DECODED = 256 << 20
 
 
 class Ahead:
@@ -27,6 +37,8 @@ class Ahead:
         self._groups = groups
         self._plan: Any = None
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._begun: set[int] = set()
         self._fetched: dict[int, Future[Any]] = {}
 
     def __enter__(self) -> Ahead:
@@ -43,7 +55,9 @@ class Ahead:
             self._pool.shutdown(cancel_futures=True)
 
     def need(self, number: int) -> None:
-        """Waits until this group is there, if it is fetched by a thread."""
+        """Waits until this group is there, if it is fetched by a thread. Thread-safe, once for each
+        group.
+        """
         self.begin(number)
         if self._pool is not None:
             self._fetched.pop(number).result()
@@ -53,16 +67,48 @@ class Ahead:
         if self._pool is None:
             return
         held = 0
-        for one in range(number, len(self._groups)):
-            if one not in self._fetched:
-                self._fetched[one] = self._pool.submit(self._fetch, one)
-            held += sum(end - start for start, end in self._groups[one])
-            if one > number and held > AHEAD:
-                break
+        with self._lock:
+            for one in range(number, len(self._groups)):
+                if one not in self._begun:
+                    self._begun.add(one)
+                    self._fetched[one] = self._pool.submit(self._fetch, one)
+                held += sum(end - start for start, end in self._groups[one])
+                if one > number and held > AHEAD:
+                    break
 
     def _fetch(self, number: int) -> None:
         starts, ends = zip(*self._groups[number], strict=True) if self._groups[number] else ((), ())
         self._fs.cat_ranges([self._path] * len(starts), list(starts), list(ends), on_error="raise")
+
+
+def in_order(decode: Callable[[int], T], sizes: Sequence[int]) -> Iterator[T]:
+    """decode(number) of all numbers of `sizes`, by threads that run ahead of the consumer. The
+    first error in this order ends it, and the end waits for the threads.
+    """
+    running: deque[tuple[int, Future[T]]] = deque()
+    held = 0
+    pool = ThreadPoolExecutor(DECODERS, thread_name_prefix="headrace-decode")
+    try:
+        for number, size in enumerate(sizes):
+            while running and (len(running) == DECODERS or held + size > DECODED):
+                first, future = running.popleft()
+                yield future.result()
+                held -= first
+            running.append((size, pool.submit(decode, number)))
+            held += size
+        while running:
+            yield running.popleft()[1].result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def check_columns(path: str, columns: Sequence[str], there: Sequence[str]) -> None:
+    """InvalidError: no leaf `there` is one of the columns, or inside it."""
+    for column in columns:
+        if not any(_is_part(each, [column]) for each in there):
+            near = get_close_matches(column, [*there, *(each.split(".")[0] for each in there)], 1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:20])}"
+            raise InvalidError(f"{path} has no column {column}; {known}")
 
 
 @contextmanager
@@ -92,12 +138,16 @@ def ranges(
     """For each row group, the bytes of the column chunks that a scan reads, neighbours as one.
     Errors: those of pyarrow for a damaged footer.
     """
-    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    paths = leaf_paths(metadata)
     leaves = [
         number for number, path in enumerate(paths) if columns is None or _is_part(path, columns)
     ]
     _check(metadata, groups, leaves, size)
     return [_ranges_of(metadata.row_group(group), leaves) for group in groups]
+
+
+def leaf_paths(metadata: Any) -> list[str]:
+    return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
 
 
 def _ranges_of(row_group: Any, leaves: Sequence[int]) -> list[tuple[int, int]]:
@@ -121,6 +171,7 @@ class _Unread(io.RawIOBase):
     def __init__(self, size: int) -> None:
         super().__init__()
         self._size = size
+        self.refusal = BlockingIOError()
 
     def readable(self) -> bool:
         return True
@@ -132,18 +183,22 @@ class _Unread(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1, /) -> bytes:
-        raise BlockingIOError
+        raise self.refusal
 
 
 def _check(metadata: Any, groups: Sequence[int], leaves: Sequence[int], size: int) -> None:
     """pyarrow ends the process where it is asked for a column chunk whose metadata is damaged. A
     read finds the same as an error, before it reads anything.
     """
-    reader = pyarrow.parquet.ParquetFile(_Unread(size), metadata=metadata, pre_buffer=True).reader
+    unread = _Unread(size)
+    reader = pyarrow.parquet.ParquetFile(unread, metadata=metadata, pre_buffer=True).reader
     try:
         reader.read_row_groups(list(groups), column_indices=list(leaves), use_threads=False)
     except BlockingIOError:
         pass
+    finally:
+        # pyarrow 26 never frees the exception, whose frames hold the rows of the whole scan.
+        unread.refusal.__traceback__ = None
 
 
 def _is_part(path: str, columns: Sequence[str]) -> bool:

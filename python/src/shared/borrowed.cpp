@@ -53,6 +53,12 @@ Borrowed::~Borrowed() {
   tell_interpreter();
 }
 
+std::shared_ptr<Borrowed> reference_to(nanobind::handle object) {
+  auto held = std::make_unique<HeldView>();
+  held->view.obj = nanobind::make_tuple(object).release().ptr();
+  return std::make_shared<Borrowed>(std::move(held), NodeId{0});
+}
+
 NoPython::NoPython() : before_(std::exchange(no_python, true)) {}
 NoPython::~NoPython() { no_python = before_; }
 bool NoPython::here() { return no_python; }

@@ -47,6 +47,9 @@ struct Borrowed {
   const std::variant<MemoryRange, DeviceRange> range;
 };
 
+// A reference to any Python object, which is the item of exporter(), a tuple. Requires: the GIL.
+std::shared_ptr<Borrowed> reference_to(nanobind::handle object);
+
 // A scope in which nothing of Python may run, though the thread may have the GIL: a callback of the
 // Mover, which other moves wait for.
 class NoPython {

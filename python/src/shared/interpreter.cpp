@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
 
 #include "borrowed.h"
 #include "errors.h"
@@ -17,6 +20,9 @@ namespace {
 // Written by the thread that ends the interpreter, before it does.
 constinit std::atomic<bool> ending{false};
 pthread_t ending_thread{};
+// GilVisits now, and how long the interpreter's end waits for them.
+constinit std::atomic<int> visits{0};
+constexpr std::chrono::seconds kVisits{10};
 
 // Whether the interpreter is gone for this thread.
 bool too_late() {
@@ -63,6 +69,24 @@ GilRelease::~GilRelease() {
 }
 
 GilAgain::GilAgain() : state_(where_threads_end([] { return PyGILState_Ensure(); })) {}
+
+GilVisit::GilVisit() {
+  visits.fetch_add(1);
+  if (!ending.load()) gil_.emplace();
+}
+GilVisit::~GilVisit() {
+  gil_.reset();
+  visits.fetch_sub(1);
+}
+
+std::string one_line(const nb::python_error& error) {
+  std::string text = nb::cast<std::string>(nb::handle(error.type()).attr("__name__"));
+  try {
+    text += ": " + nb::cast<std::string>(nb::str(error.value()));
+  } catch (const nb::python_error&) {  // raised by its __str__
+  }
+  return text.substr(0, text.find('\n'));
+}
 
 bool holds_gil() {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -130,10 +154,20 @@ void bind_interpreter(nb::module_&) {
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
     ending_thread = pthread_self();
     ending.store(true);
+    {
+      const GilRelease release;
+      const auto end = std::chrono::steady_clock::now() + kVisits;
+      while (visits.load() != 0 && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+    }
     borrowed_until_exit();
   }));
-  nb::module_::import_("os").attr("register_at_fork")(
-      nb::arg("after_in_child") = nb::cpp_function([] { borrowed_after_fork(); }));
+  nb::module_::import_("os").attr("register_at_fork")(nb::arg("after_in_child") =
+                                                          nb::cpp_function([] {
+                                                            visits.store(0);
+                                                            borrowed_after_fork();
+                                                          }));
 }
 
 }  // namespace headrace::python

@@ -6,7 +6,8 @@
 //     taken or let go) while a structure of ours is half changed or a lock of ours is held. What is
 //     to be dropped leaves the structure first.
 //  2. A thread of an engine never waits for the GIL: what it would drop of Python's it leaves to
-//     the interpreter (Borrowed).
+//     the interpreter (Borrowed). The threads that read user sources do (GilVisit); nothing that
+//     has the GIL waits for them.
 //  3. When the interpreter ends, it ends each other thread that wants the GIL where it stands,
 //     which the frames of C++ do not survive. Such a thread stops here instead until the process
 //     has ended. So the GIL is taken, and what may run Python code or let go of the GIL is called,
@@ -17,6 +18,8 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+
+#include <optional>
 
 namespace headrace::python {
 
@@ -56,6 +59,24 @@ class GilAgain {
  private:
   PyGILState_STATE state_;
 };
+
+// Takes the GIL for a scope in a thread that is not one of Python's, and that no thread waits for
+// while it holds the GIL. False: the interpreter ends, and nothing of Python may run. The end of
+// the interpreter waits for these scopes, at most 10 s.
+class GilVisit {
+ public:
+  GilVisit();
+  ~GilVisit();
+  GilVisit(const GilVisit&) = delete;
+  GilVisit& operator=(const GilVisit&) = delete;
+  explicit operator bool() const { return gil_.has_value(); }
+
+ private:
+  std::optional<GilAgain> gil_;
+};
+
+// An exception as one line, "ValueError: no such page". Requires: the GIL.
+std::string one_line(const nb::python_error& error);
 
 // The result of `callable(*arguments, **keywords)`; python_error if it raised. Requires: the GIL.
 nb::object call_python(nb::handle callable, nb::handle arguments, nb::handle keywords = {});

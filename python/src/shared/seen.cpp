@@ -44,10 +44,11 @@ void SeenObjects::put_back(std::vector<ObjectPointer> objects) {
   look_at_ = std::max(kLeast, 2 * objects_->size());
 }
 
-bool SeenObjects::holds(ObjectId object) const {
-  if (!origin_.here()) return false;
+ObjectPointer SeenObjects::find(ObjectId object) const {
+  if (!origin_.here()) return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return objects_->contains(object);
+  const auto found = objects_->find(object);
+  return found == objects_->end() ? nullptr : found->second;
 }
 
 }  // namespace headrace::python

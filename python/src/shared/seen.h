@@ -34,7 +34,9 @@ class SeenObjects {
   std::vector<ObjectPointer> take_unused(std::span<const ObjectId> kept);
   // Puts back objects that were taken out and are needed again. Ends the look through the list.
   void put_back(std::vector<ObjectPointer> objects);
-  bool holds(ObjectId object) const;
+  bool holds(ObjectId object) const { return find(object) != nullptr; }
+  // Null: it is not in the list.
+  ObjectPointer find(ObjectId object) const;
 
  private:
   using Objects = std::map<ObjectId, ObjectPointer>;

@@ -103,7 +103,7 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
   const bool write = piece.from.object->memory() != nullptr;
   const Extent& at = write ? piece.to : piece.from;
   const Extent& memory = write ? piece.from : piece.to;
-  // Only a File is an object without memory on a storage node (headrace/file.h).
+  // UserReads has the other objects without memory on a storage node (headrace/file.h).
   const auto* file = static_cast<const File*>(at.object);
   static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   AcceptedPiece accepted;

@@ -11,6 +11,7 @@
 
 #include "backend/storage/lane.h"
 #include "backend/storage/small_reads.h"
+#include "backend/storage/user_reads.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/fork.h"
@@ -21,6 +22,7 @@ namespace {
 
 using storage::SmallReads;
 using storage::StorageLane;
+using storage::UserReads;
 
 // Requests cut a piece further, so this only bounds the time of one piece: 64 MiB take a slow SSD
 // about 0.1 s.
@@ -37,7 +39,10 @@ class StorageBackend final : public Backend {
  public:
   StorageBackend(std::vector<EngineId> engines, std::unique_ptr<SmallReads> small,
                  std::vector<Line> lines, const StorageOptions& options)
-      : small_(std::move(small)), lines_(std::move(lines)), request_(options.request) {
+      : small_(std::move(small)),
+        lines_(std::move(lines)),
+        user_(std::make_unique<UserReads>(options.threads, options.max_pieces)),
+        request_(options.request) {
     facts_.name = "storage";
     facts_.engines = std::move(engines);
     facts_.max_piece = kMaxPiece;
@@ -52,6 +57,7 @@ class StorageBackend final : public Backend {
     if (!origin_.here()) {
       abandon(std::move(lines_));
       abandon(std::move(small_));
+      abandon(std::move(user_));
     }
     // The first lane serves all small reads, and these may still come to the other lanes.
     for (Line& line : lines_) line.lane.reset();
@@ -99,8 +105,11 @@ class StorageBackend final : public Backend {
                   raw(piece.engine), raw(home), raw(piece.from.object->node()),
                   raw(piece.to.object->node()));
     }
-    const auto& file = static_cast<const File&>(at);
-    return write ? check_write(file, piece.to) : Status{};
+    if (!write) return {};
+    if (at.user_source() != nullptr) {
+      return fail(ErrorCode::denied, "a user source is read-only; write to what it reads from");
+    }
+    return check_write(static_cast<const File&>(at), piece.to);
   }
 
   // A write beyond the end of a shrunken file would extend it again, with a hole.
@@ -123,6 +132,7 @@ class StorageBackend final : public Backend {
       completion.complete(piece.tag, {});
       return true;
     }
+    if (piece.from.object->user_source() != nullptr) return user_->accept(piece, completion);
     return line_of(piece.engine).lane->accept(storage::to_accepted(piece, completion, request_));
   }
 
@@ -130,6 +140,7 @@ class StorageBackend final : public Backend {
   Capabilities facts_;
   std::unique_ptr<SmallReads> small_;  // outlives the lanes
   std::vector<Line> lines_;            // as facts_.engines
+  std::unique_ptr<UserReads> user_;
   const Bytes request_;
 };
 

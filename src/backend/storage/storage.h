@@ -44,7 +44,7 @@ struct StorageOptions {
   // Aligned buffers per engine, 256 KiB each, for bytes that cannot go straight to memory.
   std::size_t bounce_buffers = 32;
   StorageQueue queue = StorageQueue::automatic;
-  // Threads per engine if io_uring is not used.
+  // Threads per engine if io_uring is not used; and threads that read UserSources.
   std::size_t threads = 16;
   // A request without an answer after this time is cancelled. Its piece ends as timed_out
   // once the kernel has released its memory. That takes at most 120 s more, the time-out of block

@@ -106,3 +106,8 @@ def test_bad_datasets_are_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").unlink()
     with pytest.raises(FileNotFoundError):
         list(arrow.scan(data))
+
+
+def test_columns_that_are_not_there_are_an_error(dataset: Any) -> None:
+    with pytest.raises(headrace.InvalidError, match=r"no column aa; did you mean a\?"):
+        list(arrow.scan(dataset, ["b", "aa"]))

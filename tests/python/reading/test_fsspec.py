@@ -162,6 +162,51 @@ def test_a_remote_file_that_changes_is_another_one() -> None:
     assert old.read() == b"old" * 1000, "it is still in memory"
 
 
+def test_a_remote_file_that_is_replaced_while_it_is_fetched_is_an_error() -> None:
+    """The new file has the same length. It comes between the version check and the fetch, or later."""
+    size = 40 * BLOCK
+    below, fs = faulty(b"a" * size)
+    replaced = threading.Event()
+    fetch = below.cat_ranges
+
+    def replace(paths: list[str], starts: list[int], *rest: object, **options: object) -> object:
+        if not replaced.is_set():
+            replaced.set()
+            below.pipe("/data", b"b" * size)
+        return fetch(paths, starts, *rest, **options)
+
+    below.cat_ranges = replace  # type: ignore[assignment]
+    file = fs.open("/data")
+    for _ in range(2):
+        with pytest.raises(OSError, match="another file has its name since; open it again"):
+            file.read()
+    assert fs.open("/data").read() == b"b" * size
+    assert fs.cat_file("/data", 5, 10) == b"bbbbb"
+    assert below.asked["/data"].count((0, 32 * BLOCK)) == 3, "no wrong bytes are kept"
+
+
+def test_reads_of_columns_are_planned_and_not_copied(tmp_path: Path) -> None:
+    data = random.Random(6).randbytes(3_000_000)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    time.sleep(0.2)
+    fs = fsspec.filesystem("headrace")
+    starts, ends = [10, 300_000, 1_000_001, 2_999_000], [5000, 1_000_000, 1_900_000, 3_000_000]
+    expected = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+    assert fs.cat_ranges([str(path)] * 4, starts, ends) == expected
+    stats = headrace.fsspec.stats()["local"]
+    assert stats.misses == 0 and stats.prefetched > 0, "each block was planned"
+    assert stats.bytes_used < 1_599_999 + 3 * (64 << 10), "and nothing else was read"
+    file = fs.open(str(path))
+    file.seek(300_000)
+    column = file.read_buffer(700_000)
+    assert isinstance(column, memoryview) and column == data[300_000:1_000_000]
+    assert headrace.fsspec.stats()["local"].bytes_pinned >= 700_000
+    assert file.tell() == 1_000_000
+    assert file.read_buffer(1000) == data[1_000_000:1_001_000]
+    assert file.seek(0, 2) == len(data) and file.read_buffer(10) == b""
+
+
 def test_the_next_process_finds_remote_blocks_in_the_folder(tmp_path: Path) -> None:
     data = random.Random(5).randbytes(20 * BLOCK)
     (tmp_path / "data").write_bytes(data)
@@ -339,8 +384,7 @@ class Slow(MemoryFileSystem):
     def cat_ranges(self, *arguments, **options):
         time.sleep(0.01)
         return super().cat_ranges(*arguments, **options)
-    def ukey(self, path):
-        return os.urandom(8).hex()  # nothing is in the cache
+headrace.fsspec.configure(budget="1MiB")  # so that most of it is fetched again
 local, remote = fsspec.filesystem("headrace"), headrace.fsspec.HeadraceFileSystem(fs=Slow())
 remote.fs.pipe("/data", bytes(20 << 20))
 def forever(work):

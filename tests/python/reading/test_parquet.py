@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import itertools
 import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +19,9 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
+import headrace
 from headrace import parquet
+from headrace._reading.row_groups import in_order
 
 ROWS = 60_000
 
@@ -69,6 +75,77 @@ def test_scan_of_bad_input_is_an_error(path: Path, tmp_path: Path) -> None:
         broken.write_bytes(data[:length])
         with pytest.raises(pyarrow.ArrowInvalid):
             list(parquet.scan(str(broken)))
+
+
+def test_columns_that_are_not_there_are_an_error_that_names_the_nearest(path: Path) -> None:
+    for columns, message in (
+        (["a", "wrod"], f"{path} has no column wrod; did you mean word?"),
+        (["nested.z"], "did you mean nested.x?"),
+        (["Z" * 9], "there are a, b, word, nested.x"),
+    ):
+        with pytest.raises(headrace.InvalidError, match=message.replace("?", r"\?")):
+            list(parquet.scan(str(path), columns))
+    assert scanned(str(path), ["nested.x"], [0]).column_names == ["nested"]
+
+
+def test_row_groups_come_in_order_and_the_first_error_is_raised() -> None:
+    ended: list[int] = []
+
+    def decode(number: int) -> int:
+        time.sleep(0.02 if number % 3 == 0 else 0)  # later ones are done first
+        ended.append(number)
+        if number in (20, 21):
+            raise OSError(f"group {number}")
+        return number
+
+    with pytest.raises(OSError, match="group 20"):
+        list(in_order(decode, [1] * 40))
+    found = list(itertools.islice(in_order(decode, [1] * 40), 20))
+    assert found == list(range(20))
+    assert not [thread for thread in threading.enumerate() if "headrace-decode" in thread.name]
+    assert max(ended) <= 23, "at most three run ahead"
+
+
+def test_few_row_groups_are_decoded_at_once_where_they_are_large() -> None:
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def decode(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.002)
+        with lock:
+            running -= 1
+        return number
+
+    assert list(in_order(decode, [300 << 20] * 10)) == list(range(10))
+    assert most == 1
+    assert list(in_order(decode, [100 << 20] * 10)) == list(range(10))
+    assert most <= 2
+
+
+def test_memory_of_scans_is_freed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    memory = fsspec.filesystem("memory")
+    chance = random.Random(2)
+    scanned(str(path))
+    gc.collect()
+    before = pyarrow.total_allocated_bytes()
+    for _ in range(30):
+        scanned(str(path))
+        damaged = bytearray(data)
+        for _ in range(30):
+            damaged[chance.randrange(4, len(data))] ^= 1 << chance.randrange(8)
+        memory.pipe("/damaged", bytes(damaged))
+        try:
+            scanned("memory://damaged")
+        except (pyarrow.ArrowException, OSError, headrace.Error):
+            pass
+    gc.collect()
+    assert pyarrow.total_allocated_bytes() <= before + (1 << 20)
+    assert not [thread for thread in threading.enumerate() if "headrace-" in thread.name]
 
 
 def test_a_damaged_footer_is_one_line_of_error(times: Callable[[int, int], int]) -> None:

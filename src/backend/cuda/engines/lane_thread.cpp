@@ -235,7 +235,8 @@ void Lane::begin(Task& task, AcceptedPiece& piece, Slot& slot) {
                .bytes = task.length.value};
   const bool shared = task.length >= kShared;
   if (to_gpu && piece.way == Way::filed) {
-    return shared && cached_ ? give_to_crew(task) : to_store_.push_back(&task);
+    const bool in_pages = cached_ && piece.piece.from.object->user_source() == nullptr;
+    return shared && in_pages ? give_to_crew(task) : to_store_.push_back(&task);
   }
   if (to_gpu && shared) return give_to_crew(task);
   if (to_gpu) copy_bytes(in_slot, piece.piece.from.memory() + task.offset, task.length.value);

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// User sources through Mover and Cache: their bytes, or an error.
+#include "headrace/storage/user_source.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "core/fail.h"
+#include "headrace/cache.h"
+#include "headrace/mover.h"
+#include "headrace/random.h"
+#include "tests/support/folder.h"
+
+namespace headrace {
+namespace {
+
+enum class Fault { none, short_read, error, exception, unknown, too_many, changed };
+
+// Byte i is i * 13 >> 4.
+class Scripted final : public UserSource {
+ public:
+  Scripted(Bytes size, NodeId node) : UserSource(size, node, "1") {}
+
+  Result<Bytes> read(std::uint64_t offset, std::span<std::byte> to) override {
+    const int running = ++running_;
+    for (int most = most_; most < running && !most_.compare_exchange_weak(most, running);) {
+    }
+    ++reads;
+    if (before) before();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = at(offset + i);
+    --running_;
+    switch (fault.load()) {
+      case Fault::short_read: return Bytes{to.size() - 1};
+      case Fault::error: return fail(ErrorCode::absent, "no such key");
+      case Fault::exception: throw std::runtime_error("the socket broke");
+      case Fault::unknown: throw 1;
+      case Fault::too_many: return Bytes{to.size() + 1};
+      default: return Bytes{to.size()};
+    }
+  }
+  Result<std::string> version() override { return fault == Fault::changed ? "2" : "1"; }
+
+  static std::byte at(std::uint64_t offset) { return static_cast<std::byte>(offset * 13 >> 4); }
+  static bool equals(std::uint64_t offset, std::span<const std::byte> bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] != at(offset + i)) return false;
+    }
+    return true;
+  }
+  int most_at_once() const { return most_; }
+
+  std::function<void()> before;
+  std::atomic<Fault> fault = Fault::none;
+  std::atomic<int> reads = 0;
+
+ private:
+  std::atomic<int> running_ = 0;
+  std::atomic<int> most_ = 0;
+};
+
+class UserSourceTest : public testing::Test {
+ protected:
+  UserSourceTest()
+      : machine(*Machine::discover({.gpu_driver = false, .storage = {folder.root().string()}})),
+        backends(*Backends::open(machine)),
+        mover(machine, backends),
+        dram(machine.of_kind(NodeKind::dram).front()->id),
+        source(Bytes{5'000'001}, machine.of_kind(NodeKind::storage).front()->id) {}
+
+  std::unique_ptr<Cache> cache(CacheOptions options = {}) {
+    options.budgets = {{dram, 4_MiB}};
+    options.placement = place::always(dram);
+    return *Cache::create(mover, std::move(options));
+  }
+  Extent part(std::uint64_t offset, std::uint64_t length) const {
+    return whole(source).part(offset, Bytes{length});
+  }
+
+  const test::TestFolder folder;
+  const Machine machine;
+  const Backends backends;
+  Mover mover;
+  const NodeId dram;
+  Scripted source;
+};
+
+TEST_F(UserSourceTest, RandomReadsUnderFaults_AreRightOrAnError) {
+  const auto all = cache();
+  Random random(1);
+  std::vector<std::byte> bytes;
+  int right = 0;
+  int refused = 0;
+  for (int i = 0; i < 150; ++i) {
+    source.fault = random.below(2) == 0 ? Fault::none : static_cast<Fault>(random.below(7));
+    const std::uint64_t offset = random.below(source.size().value);
+    bytes.assign(1 + random.below(std::min<std::uint64_t>(source.size().value - offset, 1 << 20)),
+                 std::byte{0});
+    const Status status = all->read(part(offset, bytes.size()), bytes);
+    if (status) {
+      ASSERT_TRUE(Scripted::equals(offset, bytes)) << offset;
+    } else {
+      ASSERT_NE(source.fault, Fault::none) << status.error().message;
+    }
+    ++(status ? right : refused);
+  }
+  EXPECT_GT(right, 50);
+  EXPECT_GT(refused, 10);
+  EXPECT_LE(source.most_at_once(), 16);
+}
+
+TEST_F(UserSourceTest, EachFault_IsAnErrorThatNamesIt) {
+  const auto all = cache();
+  const std::pair<Fault, const char*> cases[] = {
+      {Fault::short_read, "gave 99 of 100"},  {Fault::error, "no such key"},
+      {Fault::exception, "the socket broke"}, {Fault::unknown, "unknown type"},
+      {Fault::too_many, "gave 101 of 100"},   {Fault::changed, "from version 1 to 2"}};
+  for (const auto& [fault, text] : cases) {
+    source.fault = fault;
+    const auto found = all->access(part(7, 100)).wait();
+    ASSERT_FALSE(found) << text;
+    EXPECT_NE(found.error().message.find(text), std::string::npos) << found.error().message;
+  }
+  source.fault = Fault::none;
+  const Block block = all->access(part(7, 100));
+  ASSERT_TRUE(block.wait());
+  EXPECT_TRUE(Scripted::equals(7, *block.wait()));
+}
+
+TEST_F(UserSourceTest, SecondRead_ComesFromTheCache) {
+  const auto all = cache();
+  std::vector<std::byte> bytes(3 << 20);
+  ASSERT_TRUE(all->read(part(0, bytes.size()), bytes));
+  const int reads = source.reads;
+  source.fault = Fault::error;
+  ASSERT_TRUE(all->read(part(0, bytes.size()), bytes));
+  EXPECT_EQ(source.reads, reads);
+  EXPECT_TRUE(Scripted::equals(0, bytes));
+}
+
+TEST_F(UserSourceTest, SlowRead_TimesOutTheWaitAndIsUsedLater) {
+  const auto all = cache();
+  std::atomic<bool> go = false;
+  source.before = [&] { go.wait(false); };
+  const Block block = all->access(part(0, 1000));
+  const auto early = block.wait(std::chrono::milliseconds{1});
+  EXPECT_FALSE(early);
+  EXPECT_EQ(early.error().code, ErrorCode::timed_out);
+  go = true;
+  go.notify_all();
+  const auto found = block.wait();
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_TRUE(Scripted::equals(0, *found));
+}
+
+TEST_F(UserSourceTest, MoreCopiesThanThreads_WaitForTheirTurn) {
+  const auto all = cache();
+  std::atomic<bool> go = false;
+  source.before = [&] { go.wait(false); };
+  std::vector<Block> blocks;
+  for (std::uint64_t i = 0; i < 40; ++i) blocks.push_back(all->access(part(i * 8192, 4096)));
+  // Time for a thread too many to show itself.
+  for (int i = 0; i < 50 && source.reads < 17; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  go = true;
+  go.notify_all();
+  for (const Block& block : blocks) ASSERT_TRUE(block.wait());
+  EXPECT_GT(source.most_at_once(), 1);
+  EXPECT_LE(source.most_at_once(), 16);
+}
+
+TEST_F(UserSourceTest, PlannedExtents_AreReadAhead) {
+  const auto all = cache();
+  const Extent extents[] = {part(0, 100'000), part(2'000'000, 100'000)};
+  const Prefetch plan = all->prefetch(extents);
+  for (const Extent& extent : extents) {
+    const Block block = all->access(extent, {.plan = &plan});
+    ASSERT_TRUE(block.wait());
+    EXPECT_TRUE(Scripted::equals(extent.offset, *block.wait()));
+  }
+  EXPECT_EQ(all->stats().misses, 0u);
+}
+
+TEST_F(UserSourceTest, Write_IsDenied) {
+  const auto all = cache({.shards = 1, .writable = true});
+  Block block = all->access(part(0, 4096), {.write = true});
+  EXPECT_EQ(block.wait_to_write().error().code, ErrorCode::denied);
+  std::vector<std::byte> bytes(4096);
+  const MemoryRange memory(bytes, dram);
+  EXPECT_EQ(mover.copy(part(0, 4096), whole(memory)).wait().error().code, ErrorCode::denied);
+}
+
+}  // namespace
+}  // namespace headrace

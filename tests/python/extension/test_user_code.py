@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code of the user that the cache calls: sources of bytes, and a log before write-backs."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import outcome_of
+
+import headrace
+
+BUDGET = 4 << 20
+PAGE = 4096
+
+
+@pytest.fixture
+def file(machine: headrace.Machine, tmp_path: Path) -> headrace.File:
+    path = tmp_path / "pages"
+    path.write_bytes(bytes(16 * PAGE))
+    return headrace.File.open(machine, path, writable=True)
+
+
+def change(cache: headrace.Cache, extent: headrace.Extent, data: bytes) -> None:
+    with cache.access(extent, write=True) as block:
+        block.write()[: len(data)] = data
+
+
+def test_log_is_called_before_each_write_back(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    called: list[tuple[int, int, bytes, bytes]] = []
+
+    def log(extent: headrace.Extent, data: bytes) -> None:
+        there = file.path.read_bytes()[extent.offset : extent.offset + extent.length]
+        called.append((extent.object_id, extent.offset, data, there))
+
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True, before_write_back=log)
+    for number in (3, 1):
+        change(cache, file.extent(number * PAGE, PAGE), b"page%d" % number)
+    assert called == []
+    cache.sync()
+    zeros = bytes(PAGE)
+    assert called == [
+        (file.id, number * PAGE, b"page%d" % number + zeros[5:], zeros) for number in (3, 1)
+    ]
+    assert file.path.read_bytes()[PAGE : PAGE + 5] == b"page1"
+
+
+def test_log_that_is_no_function_is_refused(mover: headrace.Mover, memory_node: int) -> None:
+    with pytest.raises(headrace.InvalidError, match=r"called as f\(extent, bytes\)"):
+        headrace.Cache(mover, {memory_node: BUDGET}, writable=True, before_write_back=[])
+
+
+def test_log_that_raises_keeps_its_block_dirty(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    full = True
+
+    def log(extent: headrace.Extent, data: bytes) -> None:
+        if full and extent.offset == 0:
+            raise ValueError("no space for the log\nat all")
+
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True, before_write_back=log)
+    change(cache, file.extent(0, PAGE), b"first")
+    change(cache, file.extent(PAGE, PAGE), b"other")
+    for call in (cache.write_back, cache.sync):
+        with pytest.raises(
+            headrace.IoError, match="before_write_back raised ValueError: no space for the log;"
+        ):
+            call()
+    assert file.path.read_bytes()[:PAGE] == bytes(PAGE)
+    assert file.path.read_bytes()[PAGE : PAGE + 5] == b"other"
+    assert cache.stats().bytes_dirty == PAGE
+    cache.flush()
+    assert bytes(cache.access(file.extent(0, 5)).wait()) == b"first"
+    full = False
+    cache.sync()
+    assert file.path.read_bytes()[:5] == b"first"
+
+
+def test_cache_with_a_log_of_its_owner_is_collected(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    class Database:
+        def __init__(self) -> None:
+            self.cache = headrace.Cache(
+                mover, {memory_node: BUDGET}, writable=True, before_write_back=self.log
+            )
+
+        def log(self, extent: headrace.Extent, data: bytes) -> None:
+            pass
+
+    database = Database()
+    change(database.cache, file.extent(0, PAGE), b"x")
+    database.cache.sync()
+    gone = weakref.ref(database)
+    del database
+    gc.collect()
+    assert gone() is None
+
+
+class Reader:
+    """Bytes with faults that a seed chooses."""
+
+    def __init__(self, data: bytes, seed: int = 1, rate: float = 0.0) -> None:
+        self.data, self.rate, self.version = data, rate, "v1"
+        self.chance = random.Random(seed)
+        self.kept: list[memoryview] = []
+        self.calls = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read_into(self, offset: int, buffer: memoryview) -> Any:
+        self.calls += 1
+        found = self.data[offset : offset + len(buffer)]
+        kind = self.chance.random() / self.rate if self.rate else 1.0
+        self.kept.append(buffer)
+        buffer[:] = found
+        if kind < 0.2:
+            raise TimeoutError("no answer in 5 s")
+        if kind < 0.4:
+            return len(found) - 1
+        if kind < 0.6:
+            buffer[0] ^= 0xFF
+            return None
+        if kind < 0.8:
+            return len(found) + 1
+        return len(found)
+
+
+def test_reads_of_a_source_under_faults_are_right_or_refused(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    data = random.Random(2).randbytes(3_000_001)
+    reader = Reader(data, rate=0.4)
+    source = headrace.UserSource(reader, machine)
+    cache = headrace.Cache(mover, {memory_node: 1 << 20})
+    assert (source.size, source.writable) == (len(data), False)
+
+    def work(seed: int) -> tuple[int, int]:
+        chance = random.Random(seed)
+        counts = [0, 0]
+        for _ in range(60):
+            at = chance.randrange(len(data))
+            extent = source.extent(at, min(chance.randrange(1, 500_000), len(data) - at))
+            try:
+                found = chance.choice((cache.read, cache.view))(extent)
+                counts[0] += 1
+                assert found == data[at : at + extent.length]
+            except headrace.IoError:
+                counts[1] += 1
+        return counts[0], counts[1]
+
+    with ThreadPoolExecutor(4) as pool:
+        right, refused = zip(*pool.map(work, range(4)), strict=True)
+    assert sum(right) > 50 and sum(refused) > 10
+
+
+def test_faults_of_a_source_are_named(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    class Failing(Reader):
+        def read_into(self, offset: int, buffer: memoryview) -> Any:
+            return self.answer(len(buffer))  # type: ignore[attr-defined]
+
+    reader = Failing(bytes(1000))
+    source = headrace.UserSource(reader, machine)
+    cache = headrace.Cache(mover, {memory_node: BUDGET})
+
+    def no_answer(length: int) -> int:
+        raise TimeoutError("no answer\nin 5 s")
+
+    for answer, message in (
+        (no_answer, "raised TimeoutError: no answer"),
+        (lambda length: length - 1, "gave 99 of 100 bytes at offset 7"),
+        (lambda length: None, r"read_into\(\) must return the number of bytes"),
+        (lambda length: -1, r"read_into\(\) must return the number of bytes"),
+    ):
+        reader.answer = answer  # type: ignore[attr-defined]
+        with pytest.raises(headrace.IoError, match=message):
+            cache.access(source.extent(7, 100)).wait()
+    reader.answer = lambda length: length  # type: ignore[attr-defined]
+    assert bytes(cache.access(source.extent(7, 100)).wait()) == bytes(100)
+
+
+def test_source_that_changes_is_an_error_and_what_was_read_stays(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    reader = Reader(b"old" * 100_000)
+    source = headrace.UserSource(reader, machine)
+    cache = headrace.Cache(mover, {memory_node: BUDGET})
+    assert cache.read(source.extent(0, 3)) == b"old"
+    reader.data, reader.version = b"new" * 100_000, "v2"
+    assert cache.read(source.extent(0, 3)) == b"old"
+    with pytest.raises(headrace.IoError, match="changed from version v1 to v2; make a new one"):
+        cache.read(source.extent(200_000, 3))
+    assert cache.read(headrace.UserSource(reader, machine).extent(0, 3)) == b"new"
+
+
+def test_buffer_that_a_source_keeps_is_not_the_cache(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    reader = Reader(b"x" * 10_000)
+    cache = headrace.Cache(mover, {memory_node: BUDGET})
+    source = headrace.UserSource(reader, machine)
+    view = cache.view(source)
+    for kept in reader.kept:
+        kept[:] = bytes(len(kept))
+    assert view == b"x" * 10_000 and cache.read(source) == b"x" * 10_000
+    assert reader.calls == 1
+
+
+def test_source_that_holds_its_cache_is_collected(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    reader: Any = Reader(bytes(1000))
+    reader.source = headrace.UserSource(reader, machine)
+    gone = weakref.ref(reader)
+    cache = headrace.Cache(mover, {memory_node: BUDGET})
+    cache.read(reader.source)
+    del reader
+    gc.collect()
+    assert gone() is not None, "the cache has its copies"
+    del cache
+    gc.collect()
+    assert gone() is None
+
+
+def test_bad_source_is_refused(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    with pytest.raises(AttributeError):
+        headrace.UserSource(object(), machine)
+    broken: Any = Reader(b"")
+    with pytest.raises(headrace.UnsupportedError, match="no storage node"):
+        headrace.UserSource(broken, headrace.Machine.discover(storage=[]))
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
+    with pytest.raises(headrace.DeniedError, match="read-only"):
+        cache.access(headrace.UserSource(Reader(bytes(PAGE)), machine), write=True).write()
+
+
+def test_threads_wait_for_a_source_without_the_gil(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    go = threading.Event()
+
+    class Slow(Reader):
+        def read_into(self, offset: int, buffer: memoryview) -> Any:
+            go.wait(60)
+            return super().read_into(offset, buffer)
+
+    source = headrace.UserSource(Slow(b"x" * 1000), machine)
+    cache = headrace.Cache(mover, {memory_node: BUDGET})
+    block = cache.access(source)
+    with pytest.raises(headrace.TimedOutError):
+        block.wait(timeout=0.01)
+    go.set()
+    assert bytes(block.wait()) == b"x" * 1000
+
+
+ENDING = """
+class Slow:
+    size = 1 << 30
+    def read_into(self, offset, buffer):
+        time.sleep(0.01)
+        return len(buffer)
+source = headrace.UserSource(Slow(), machine)
+cache = headrace.Cache(mover, {node: 8 << 20})
+def forever():
+    for at in iter(range(1 << 30).__iter__().__next__, -1):
+        cache.access(source.extent(at * 4096, 4096))
+threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+def test_interpreter_ends_while_sources_are_read() -> None:
+    assert outcome_of(ENDING) == (0, "", "")
+
+
+FORKED = """
+class Plain:
+    size = 1 << 20
+    def read_into(self, offset, buffer):
+        buffer[:] = bytes([5]) * len(buffer)
+        return len(buffer)
+source = headrace.UserSource(Plain(), machine)
+cache = headrace.Cache(mover, {node: 8 << 20})
+view = cache.view(source.extent(0, 100))
+child = os.fork()
+if child == 0:
+    assert view == bytes([5]) * 100
+    try:
+        cache.read(source.extent(500_000, 100))
+    except headrace.Error:
+        os._exit(0)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+assert cache.read(source.extent(500_000, 100)) == bytes([5]) * 100
+"""
+
+
+def test_child_of_fork_reads_no_source() -> None:
+    assert outcome_of(FORKED) == (0, "", "")
