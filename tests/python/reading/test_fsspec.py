@@ -163,7 +163,7 @@ def test_a_remote_file_that_changes_is_another_one() -> None:
 
 
 def test_a_remote_file_that_is_replaced_while_it_is_fetched_is_an_error() -> None:
-    """The new file has the same length. It comes between the version check and the fetch, or later."""
+    """The new file has the same length. It comes after the version check, or after a fetch."""
     size = 40 * BLOCK
     below, fs = faulty(b"a" * size)
     replaced = threading.Event()
