@@ -305,6 +305,8 @@ struct CacheStats {
   Bytes wasted_bytes;                // prefetched and dropped without a use
   std::uint64_t evictions = 0;       // blocks dropped for space, by flush(), clear(),
                                      // resize() or the end of a plan
+  std::uint64_t promotions = 0;      // blocks moved to the first memory of a chain
+  std::uint64_t demotions = 0;       // blocks moved to a further memory of a chain
   std::uint64_t invalidations = 0;   // blocks dropped by invalidate()
   std::uint64_t failures = 0;        // copies that failed
   std::uint64_t refusals = 0;        // no space, no placement, or held for writing: no copy
@@ -334,7 +336,9 @@ struct CacheEvent {
     inflight_hit,
     miss,
     evicted,
-    invalidated
+    invalidated,
+    promoted,
+    demoted
   };
   Kind kind;
   Extent extent;
@@ -347,6 +351,16 @@ std::string_view to_string(CacheEvent::Kind kind);
 struct CacheOptions {
   // Bytes of copies per node, of the host or a GPU. A node without a budget gets no copies.
   std::vector<std::pair<NodeId, Bytes>> budgets;
+  // Further memories with their budgets, the fastest first, below the one of `budgets`: the cache
+  // is then a chain, such as HBM -> DRAM -> CXL, and a block is in one memory of it.
+  // - A block that the first memory has no space for is demoted: copied to the next one. The last
+  //   memory evicts.
+  // - An access to a demoted block is a hit, read where it is, and promotes it. No access waits for
+  //   a move: until it has ended the block is read at its old place.
+  // - A miss is copied to the first memory that has a gap, and evicts from the last one.
+  // - A block whose move fails stays, or is evicted if its space is needed.
+  // Needs one budget, and nodes that CPUs address. Not with `writable`.
+  std::vector<std::pair<NodeId, Bytes>> chain = {};
   // Asked with lengths rounded up to a power of two; its answers are remembered. A copy is made on
   // the first of the placement's nodes that has a budget. If that node has no space for an access,
   // the next node that the placement spills to is tried. Plans do not spill.
@@ -484,9 +498,10 @@ class Cache {
   void flush();
   // Drops all copies and cancels plans. Pinned copies live until their last Block is destroyed.
   void clear();
-  // Changes a node's budget. It shrinks at once as far as pins allow; with CacheOptions::reserve,
-  // it allocates the growth at once. Errors: absent: the node has no budget. With `reserve` also:
-  // exhausted: less is free, and nothing has changed; errors of allocate(): the budget has changed.
+  // Changes a node's budget. It shrinks at once as far as pins allow, and evicts, also in a chain;
+  // with CacheOptions::reserve, it allocates the growth at once. Errors: absent: the node has no
+  // budget. With `reserve` also: exhausted: less is free, and nothing has changed; errors of
+  // allocate(): the budget has changed.
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;

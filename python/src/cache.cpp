@@ -243,7 +243,10 @@ constexpr const char* kOptionsOfCache =
     "that no access pays for its first touch. `shards`: parts with a lock and an equal share of "
     "each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. "
     "`writable`: blocks can be written (access with write=True); with several shards, no extent "
-    "may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which "
+    "may cross a multiple of their stretch. `chain`: further memories as (node, bytes), the "
+    "fastest "
+    "first: blocks are demoted to them instead of evicted, and promoted when accessed. `trace`: a "
+    "file for the lives of blocks, which "
     "ui.perfetto.dev shows; it is whole when the cache is gone.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
@@ -330,8 +333,10 @@ void bind_cache_class(nb::module_& m) {
       [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
-         std::size_t shards, bool writable, const std::optional<std::filesystem::path>& trace) {
+         std::size_t shards, bool writable, std::vector<std::pair<NodeId, Bytes>> chain,
+         const std::optional<std::filesystem::path>& trace) {
         CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
+                             .chain = std::move(chain),
                              .slab = slab,
                              .pages = pages.get(),
                              .reserve = reserve,
@@ -342,7 +347,8 @@ void bind_cache_class(nb::module_& m) {
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, "writable"_a = false, "trace"_a = nb::none(), kOptionsOfCache);
+      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "trace"_a = nb::none(),
+      kOptionsOfCache);
   bind_accesses(cache);
   bind_writes(cache);
   cache
@@ -403,6 +409,8 @@ void bind_cache_stats(nb::module_& m) {
       .field("late", &CacheStats::late, "How many of those were not ready at that time.")
       .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
       .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
+      .field("promotions", &CacheStats::promotions, "Moved to the first memory of a chain.")
+      .field("demotions", &CacheStats::demotions, "Moved to a further memory of a chain.")
       .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
       .field("failures", &CacheStats::failures, "Copies that failed.")
       .field("refusals", &CacheStats::refusals,

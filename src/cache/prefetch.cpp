@@ -192,6 +192,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   plan.touched = shard_.mover.clock().now();
   if (found != nullptr) {
     adopt(item, *found);
+    shard_.chain.promote(*found);
     return nullptr;
   }
   // A run lies in another cell of the index than its first item. If that cell is full, the item is

@@ -204,7 +204,7 @@ void Blocks::end_clean(CacheEntry& entry, const Error* why) {
     entry.dirty = 0;
     node.dirty -= entry.length;
     ++counts.written_back;
-    for (Written& one : written_) one.unsynced = one.unsynced || one.id == entry.id;
+    files.wrote(entry.id);
     const bool for_space = fill.for_space;
     entries_.give_fill(entry);
     if (for_space) shard_.space.offer(entry);
@@ -281,7 +281,18 @@ bool Blocks::discard(const Range* range) {
   return all;
 }
 
-void Blocks::take_unsynced(const std::function<void(const File&)>& take) {
+void WrittenFiles::note(const File& file) {
+  for (const Written& one : written_) {
+    if (one.id == file.id()) return;
+  }
+  written_.push_back({.file = &file, .id = file.id()});
+}
+
+void WrittenFiles::wrote(ObjectId object) {
+  for (Written& one : written_) one.unsynced = one.unsynced || one.id == object;
+}
+
+void WrittenFiles::take_unsynced(const std::function<void(const File&)>& take) {
   for (Written& one : written_) {
     if (!one.unsynced) continue;
     take(*one.file);
@@ -289,15 +300,14 @@ void Blocks::take_unsynced(const std::function<void(const File&)>& take) {
   }
 }
 
-void Blocks::note_file(const File& file) {
-  for (const Written& one : written_) {
-    if (one.id == file.id()) return;
-  }
-  written_.push_back({.file = &file, .id = file.id()});
+void WrittenFiles::forget(ObjectId object) {
+  std::erase_if(written_, [object](const Written& one) { return one.id == object; });
 }
 
-void Blocks::forget_file(ObjectId object) {
-  std::erase_if(written_, [object](const Written& one) { return one.id == object; });
+void WrittenFiles::add_unsynced(std::vector<ObjectId>& objects) const {
+  for (const Written& one : written_) {
+    if (one.unsynced) objects.push_back(one.id);
+  }
 }
 
 const File* Writes::file_of(const Extent& extent) const {
@@ -480,7 +490,7 @@ void Writes::all_back() {
 
 void CacheCore::take_unsynced(const std::function<void(const File&)>& take) {
   const MutexLock lock(state_.mutex);
-  state_.blocks.take_unsynced(take);
+  state_.blocks.files.take_unsynced(take);
 }
 
 void CacheCore::end_write(CacheEntry& entry, bool wrote) {

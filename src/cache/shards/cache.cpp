@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cache/core.h"
-#include "cache/shards.h"
+#include "cache/shards/shards.h"
 #include "core/fail.h"
 #include "memory/memory.h"
 
@@ -39,6 +39,20 @@ CacheStats::Percentiles percentiles(const Histogram& histogram) {
           .p50 = histogram.quantile(0.5),
           .p90 = histogram.quantile(0.9),
           .p99 = histogram.quantile(0.99)};
+}
+
+Status check_chain(const CacheOptions& options) {
+  if (options.chain.empty()) return {};
+  if (options.writable) {
+    return fail(ErrorCode::invalid,
+                "a writable cache with a chain; leave out CacheOptions::chain or ::writable");
+  }
+  if (options.budgets.size() != 1) {
+    return fail(ErrorCode::invalid,
+                "{} budgets above a chain; give one, and each of several a cache of its own",
+                options.budgets.size());
+  }
+  return {};
 }
 
 Status check_shards(const CacheOptions& options) {
@@ -81,6 +95,8 @@ std::string_view to_string(CacheEvent::Kind kind) {
     case CacheEvent::Kind::miss: return "miss";
     case CacheEvent::Kind::evicted: return "evicted";
     case CacheEvent::Kind::invalidated: return "invalidated";
+    case CacheEvent::Kind::promoted: return "promoted";
+    case CacheEvent::Kind::demoted: return "demoted";
   }
   return "unknown";
 }
@@ -275,6 +291,8 @@ std::size_t CacheShards::automatic(const CacheOptions& options, std::size_t cpus
 }
 
 Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOptions options) {
+  HEADRACE_TRY_STATUS(check_chain(options));
+  options.budgets.insert(options.budgets.end(), options.chain.begin(), options.chain.end());
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
   HEADRACE_TRY_STATUS(check_shards(options));
   const std::size_t shards = options.shards != 0
@@ -497,6 +515,8 @@ CacheStats CacheShards::stats() const {
     all.late += one.late;
     all.wasted_bytes += one.wasted_bytes;
     all.evictions += one.evictions;
+    all.promotions += one.promotions;
+    all.demotions += one.demotions;
     all.invalidations += one.invalidations;
     all.failures += one.failures;
     all.refusals += one.refusals;
