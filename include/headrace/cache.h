@@ -34,7 +34,8 @@
 // - Where bytes are: after the release of the Block in the cache only, lost with the process; after
 //   write_back() in the source, for a file lost with the machine; after sync() on the device.
 // - A failed write-back (a full device, a file that vanished) keeps the dirty block. It is tried
-//   again by the next write_back(), sync(), flush(), clear() or forget(), not by itself.
+//   again by the next write_back(), sync(), flush(), clear() or forget(), and for its space after a
+//   pause of 0.1 to 10 s. Meanwhile other dirty blocks go back.
 // - A Block without a copy has no bytes: the source may be older. wait() says why.
 // - Writable extents of one object are equal or apart while one of them is dirty.
 //
@@ -480,18 +481,19 @@ class Cache {
   // the Mover.
   Status write_back(const WriteBackOptions& options = {});
   // write_back(), then fdatasync() of each file that the cache has written since its last sync().
-  // The time of fdatasync() has no bound. Errors: as for write_back(); io: fdatasync() failed. Then
+  // Waits at most `timeout` for another thread's fdatasync() of a file; the time of its own has no
+  // bound. Errors: as for write_back(); io: fdatasync() failed. Then
   // the kernel may have dropped what it held of this file: sync() returns this error until forget()
   // of the file.
   Status sync(const WriteBackOptions& options = {});
   // Drops all copies of `object`, after writing dirty blocks back, and waits, at most `timeout`,
   // until no engine reads it. Then it may be destroyed, if no plan or access names it. A file is
   // not made durable: later calls of sync() leave it out. Errors:
-  // timed_out: an engine still reads it; invalid: a Block holds a part of it for writing; those of
-  // write_back().
+  // timed_out: an engine still reads it, or a thread syncs it; invalid: a Block holds a part of it
+  // for writing; those of write_back().
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
   // The objects that must live: copies in flight and plans read from them, or changes of them are
-  // not yet written back or, for a file, not yet durable by sync(). Waits for a sync() under way.
+  // not yet written back or, for a file, not yet durable by sync().
   std::vector<ObjectId> reading() const;
   // Drops all copies that are not pinned and not protected by a plan. Like clear(), a writable
   // cache first calls write_back(); blocks that are dirty after that stay.

@@ -226,7 +226,7 @@ void Blocks::end_copy(CacheEntry& entry, const Error* why, Nanoseconds took) {
   if (fill.transfer) shard_.deferred.forget(*std::move(fill.transfer));
   if (!fill.thens.empty()) shard_.deferred.call(std::move(fill.thens));
   if (why == nullptr) {
-    latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
+    latency = latency.count() == 0 ? took : (latency * 7 + took) / 8;
     if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
     fill.thens.clear();
     fill.transfer.reset();
@@ -345,7 +345,7 @@ bool Blocks::being_read(ObjectId object) const {
 
 std::vector<ObjectId> Blocks::reading() const {
   std::vector<ObjectId> objects;
-  for (const FillList* list : {&fills_, &dirty_, &due_, &writing_}) {
+  for (const FillList* list : {&fills_, &dirty_, &due_, &writing_, &failed_}) {
     for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
       const ObjectId object = fill->source.object;
       if (objects.empty() || objects.back() != object) objects.push_back(object);

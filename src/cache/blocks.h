@@ -200,10 +200,12 @@ class Blocks {
   bool being_read(ObjectId object) const;
 
   // Write-backs. Dirty blocks go back in the order in which they became dirty, each of them at most
-  // once at a time. A block whose write-back failed waits for write_back() of the cache.
+  // once at a time. A block whose write-back failed waits for write_back() of the cache, or for a
+  // pause if its space is needed.
   // `for_space`: it may be evicted next.
   void make_due(CacheEntry& entry, bool for_space = false);
-  // Makes the oldest dirty blocks of a node due, at most kBatch. False: none is due or in flight.
+  // Makes the oldest dirty blocks of a node due, at most kBatch; after a pause also those that
+  // failed. False: no write-back of the node will end, unless a Block is released.
   bool clean_some(std::uint16_t node);
   // Makes the dirty blocks due that overlap the range (null: all), also those that failed before.
   // Returns the number of the last change so far.
@@ -220,6 +222,8 @@ class Blocks {
     const Error* error = nullptr;  // of the oldest that failed
   };
   Dirty dirty(const Range* range, std::uint64_t last) const;
+  // A dirty block, the oldest of those that failed or of all; null: none.
+  const CacheEntry* oldest_dirty() const;
   // Drops the dirty blocks that overlap the range (null: all) without a write-back. False: some are
   // held for writing or being written back; they stay.
   bool discard(const Range* range);
@@ -227,21 +231,25 @@ class Blocks {
   // among them that sync() has not taken.
   std::vector<ObjectId> reading() const;
   const CacheEntry* any_pinned() const { return entries_.any_pinned(); }
-  Nanoseconds latency() const { return latency_; }
 
   // Without the hits that took no lock, and without what the cache has now.
   CacheStats counts;
   WrittenFiles files;
+  Nanoseconds latency{0};  // of copies, a decaying mean
 
  private:
   static constexpr std::size_t kBatch = 32;
   // A quarter of each budget is clean, so that misses find victims without a write-back.
   static constexpr std::uint64_t kCleanShare = 4;
+  // Pauses before failed write-backs are tried again for their space, doubling.
+  static constexpr Nanoseconds kFirstRetry = std::chrono::milliseconds{100};
+  static constexpr Nanoseconds kLongestRetry = std::chrono::seconds{10};
 
   void leave_index(CacheEntry& entry, bool evicted);
   bool copies_overlap(const Range& range) const;
   void drop_others(const Range& range, const CacheEntry* own);
-  void enlist(CacheEntry& entry);
+  void enlist(Fill& fill);
+  void forgive(Fill& fill);
   void changed();
   void promote(Fill& fill, Priority priority);
   void fail(CacheEntry& entry, const Error& error);
@@ -252,12 +260,15 @@ class Blocks {
   EntryPool entries_;
   using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
   FillList fills_;    // copies in flight
-  FillList dirty_;    // of dirty blocks, the oldest first; the others are in one of the next two
+  FillList dirty_;    // of dirty blocks, the oldest first; the others are in one of the next three
   FillList due_;      // to be written back
   FillList writing_;  // write-backs in flight
+  FillList failed_;   // of those whose last write-back failed, the oldest first
+  // When these may be tried again for their space, and how long to wait after the next failure.
+  Nanoseconds retry_at_{0};
+  Nanoseconds retry_after_ = kFirstRetry;
   std::uint64_t changes_ = 0;
   bool awaited_ = false;
-  Nanoseconds latency_{0};  // of copies, a decaying mean
 };
 
 // The lock, and everything that it guards.

@@ -339,11 +339,7 @@ void CacheCore::come_to_rest() {
   writes_.all_back();
   {
     const Locked lock(state_);
-    const Blocks::Dirty lost = state_.blocks.dirty(nullptr, std::numeric_limits<uint64_t>::max());
-    if (lost.failed > 0) {
-      fmt::print(stderr, "headrace: a cache ended with {} changed blocks that are lost: {}\n",
-                 lost.failed, lost.error->message);
-    }
+    writes_.report_lost();
     (void)state_.blocks.discard(nullptr);
   }
   Fills::AwaitAll copies(fills_);

@@ -12,6 +12,7 @@
 #include "cache/core.h"
 #include "cache/shards/shards.h"
 #include "core/fail.h"
+#include "core/waiting/patience.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -314,6 +315,7 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     : mover_(mover),
       reserve_checked_(options.reserve && !options.allocate),
       writable_(options.writable),
+      syncs_(mover.waiting()),
       mask_(shards - 1) {
   const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
   shift_ = static_cast<unsigned>(
@@ -413,27 +415,15 @@ Status CacheShards::write_back(const WriteBackOptions& options) {
   return first;
 }
 
-// One at a time, so that no call returns while another syncs what it took from the shards.
 Status CacheShards::sync(const WriteBackOptions& options) {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
-  const MutexLock lock(syncing_);
+  Patience patience(mover_.clock(), mover_.waiting(), options.timeout);
   HEADRACE_TRY_STATUS(write_back(options));
-  for (const auto& core : cores_) {
-    core->take_unsynced([this](const File& file)
-                            NO_THREAD_SAFETY_ANALYSIS { unsynced_[file.id()].file = &file; });
-  }
-  Status first;
-  for (auto at = unsynced_.begin(); at != unsynced_.end();) {
-    Unsynced& one = at->second;
-    const bool wanted = !options.extent || options.extent->object == one.file;
-    if (wanted && !one.error) {
-      const Status synced = one.file->sync();
-      if (!synced) one.error = synced.error();
-    }
-    if (wanted && one.error && first) first = Unexpected(*one.error);
-    at = wanted && !one.error ? unsynced_.erase(at) : std::next(at);
-  }
-  return first;
+  const auto take = [this](const Syncs::Add& add) {
+    for (const auto& core : cores_) core->take_unsynced(add);
+  };
+  return syncs_.sync(take, options.extent ? options.extent->object : nullptr, patience,
+                     options.stop);
 }
 
 Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
@@ -448,8 +438,9 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
                 "release it and forget() the object again");
   }
   if (writable_ && here()) {
-    const MutexLock lock(syncing_);
-    unsynced_.erase(object.id());
+    if (mover_.in_callback()) return fail(ErrorCode::invalid, kInCallback, "forget()");
+    Patience patience(mover_.clock(), mover_.waiting(), end - mover_.clock().now());
+    HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }
   for (const auto& core : cores_) {
     const Nanoseconds left = end - mover_.clock().now();
@@ -465,8 +456,8 @@ std::vector<ObjectId> CacheShards::reading() const {
     objects.insert(objects.end(), more.begin(), more.end());
   }
   if (here()) {
-    const MutexLock lock(syncing_);
-    for (const auto& [id, file] : unsynced_) objects.push_back(id);
+    const auto syncing = syncs_.pending();
+    objects.insert(objects.end(), syncing.begin(), syncing.end());
   }
   std::ranges::sort(objects);
   const auto repeated = std::ranges::unique(objects);
