@@ -145,7 +145,7 @@ void Chain::end(CacheEntry& to, const Error* why) {
   }
   release(from, evict);
   if (moved) shard_.space.fit_budget_by(to.node, &to);
-  if (moved && up) make_way(0, extent, false);
+  if (moved) make_way(to.node, extent, false);
   shard_.space.released();
 }
 

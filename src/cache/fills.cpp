@@ -53,7 +53,10 @@ void Started::submit_all() noexcept {
 
 BlockState Fills::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
   if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
-  if (state_.signals.take_pump_due() || state_.signals.growth_due) pump_.pump(true);
+  if (state_.signals.take_pump_due() || state_.signals.growth_due ||
+      state_.signals.moves_due.load()) {
+    pump_.pump(true);
+  }
   const Nanoseconds begin = state_.mover.clock().now();
   sleep(entry, timeout);
   waited += std::max(state_.mover.clock().now() - begin, Nanoseconds{1});

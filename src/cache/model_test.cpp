@@ -313,13 +313,14 @@ FakeOptions unreliable() {
 }
 
 // With several shards some blocks lie in two stretches.
-void read_and_invalidate(std::size_t shards) {
+void read_and_invalidate(std::size_t shards, bool chain = false) {
   const std::size_t slots = kSlots * shards;
   Source source(kSlot * slots);
-  CacheRig rig({.fake = unreliable(),
-                .cache = {.slab = 4096_B, .shards = shards},
-                .budget = Bytes{8192 * shards},
-                .observe = false});
+  auto options = chain_of(8192 * shards, {4096, 4096});
+  if (!chain) options.cache.chain.clear();
+  options.fake = unreliable();
+  options.cache.shards = shards;
+  CacheRig rig(options);
   std::atomic<std::uint64_t> accesses{0};
   Mutex exchange_mutex;
   std::vector<Block> exchanged(4);
@@ -384,6 +385,8 @@ void read_and_invalidate(std::size_t shards) {
 TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) { read_and_invalidate(1); }
 
 TEST(CacheStressTest, ReadersAndInvalidationsInShards) { read_and_invalidate(4); }
+
+TEST(CacheStressTest, ReadersAndInvalidationsInAChain) { read_and_invalidate(1, true); }
 
 // The whole budget is one slab, which the first miss allocates. Other misses meanwhile wait for it.
 TEST(CacheStressTest, WhileASlabIsAllocated_NoAccessIsRefused) {

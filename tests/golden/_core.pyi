@@ -1064,6 +1064,14 @@ class CacheStats:
         """Copies dropped to make space."""
 
     @property
+    def promotions(self) -> int:
+        """Moved to the first memory of a chain."""
+
+    @property
+    def demotions(self) -> int:
+        """Moved to a further memory of a chain."""
+
+    @property
     def invalidations(self) -> int:
         """Copies dropped by invalidate()."""
 
@@ -1231,9 +1239,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it, or has changes of it that are not written back (of a file: not durable by sync()); the copies of one that nobody else holds go with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Sequence[tuple[int, int]] = (), trace: str | os.PathLike | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
+        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch. `shards`: parts with a lock and an equal share of each budget, a power of two; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; it is whole when the cache is gone.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:
