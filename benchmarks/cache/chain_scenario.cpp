@@ -22,11 +22,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint32_t kExtent = 16 << 10;
-constexpr std::uint64_t kExtents = 16'384;
-constexpr Bytes kBudget = 16_MiB;
+constexpr std::uint32_t kExtentBytes = 16 << 10;
+constexpr std::uint64_t kExtentCount = 16'384;
+constexpr Bytes kFirstBudget = 16_MiB;
 constexpr std::uint64_t kFurther = 3;  // times the budget
-constexpr std::uint64_t kLookups = 1 << 19;
+constexpr std::uint64_t kDrawnExtents = 1 << 19;
 
 struct Memories {
   NodeId first{};
@@ -60,7 +60,7 @@ struct Setup {
   std::unique_ptr<Cache> cache;
 };
 
-Result<std::unique_ptr<Setup>> make(const Options& options, const Machine& found) {
+Result<std::unique_ptr<Setup>> make_setup(const Options& options, const Machine& found) {
   auto setup = std::make_unique<Setup>();
   setup->machine = found;
   HEADRACE_TRY(setup->memories, memories_of(setup->machine));
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Setup>> make(const Options& options, const Machine& found
   setup->mover = std::make_unique<Mover>(setup->machine, setup->backends,
                                          MoverOptions{.route = place::one, .poller = true});
   const Memories& on = setup->memories;
-  const Bytes budget = options.budget.value_or(kBudget);
+  const Bytes budget = options.budget.value_or(kFirstBudget);
   const bool further = options.implementation == "further";
   CacheOptions made{.budgets = {{further ? on.next : on.first, budget * (further ? kFurther : 1)}}};
   if (options.implementation == "chain") made.chain = {{on.next, budget * kFurther}};
@@ -84,13 +84,13 @@ Result<std::unique_ptr<Setup>> make(const Options& options, const Machine& found
   return setup;
 }
 
-struct Times {
+struct LookupTimes {
   Histogram hits;
   Histogram misses;
 };
 
-Tally look_up(Cache& cache, const Source& source, const Draws& draws, std::uint64_t seed,
-              const Until& until, Times& times) {
+Tally look_up_in(Cache& cache, const Source& source, const Draws& draws, std::uint64_t seed,
+                 const Until& until, LookupTimes& times) {
   using Clock = std::chrono::steady_clock;
   Random random(seed);
   Tally tally;
@@ -98,7 +98,7 @@ Tally look_up(Cache& cache, const Source& source, const Draws& draws, std::uint6
   do {
     const std::uint32_t number = draws[next];
     if (++next == draws.size()) next = 0;
-    const std::uint64_t within = random.below(kExtent / 8) * 8;
+    const std::uint64_t within = random.below(kExtentBytes / 8) * 8;
     const Clock::time_point begin = Clock::now();
     const Block block = cache.access(source.extent(number));
     const bool hit = block.hit();
@@ -118,33 +118,34 @@ Result<Json> run_chain(const Options& options) {
     return fail(ErrorCode::absent, "no implementation '{}' of {}; give first, further or chain",
                 options.implementation, kChain);
   }
-  const std::uint64_t extents = options.extents.value_or(kExtents);
+  const std::uint64_t extents = options.extents.value_or(kExtentCount);
   const auto path = options.directory / "chain.bin";
-  HEADRACE_TRY_STATUS(write_words(path, extents * kExtent));
+  HEADRACE_TRY_STATUS(write_words(path, extents * kExtentBytes));
   DiscoverOptions where;
   where.storage = {options.directory};
   HEADRACE_TRY(const Machine machine, Machine::discover(where));
-  HEADRACE_TRY(const Source source, Source::in_file(machine, path, std::vector(extents, kExtent)));
-  HEADRACE_TRY(const auto setup, make(options, machine));
+  HEADRACE_TRY(const Source source,
+               Source::in_file(machine, path, std::vector(extents, kExtentBytes)));
+  HEADRACE_TRY(const auto setup, make_setup(options, machine));
   Random random(options.seed);
   std::vector<Draws> draws;
   for (unsigned thread = 0; thread < options.threads; ++thread) {
-    draws.push_back(zipf(random, options.seed, extents, 0.99, kLookups));
+    draws.push_back(zipf(random, options.seed, extents, 0.99, kDrawnExtents));
   }
   Timing timing;
   CacheStats before;
-  Times all;
+  LookupTimes all;
   for (std::uint64_t part = 0; part < 2; ++part) {  // the first fills the cache
-    std::vector<Times> times(options.threads);
+    std::vector<LookupTimes> times(options.threads);
     before = setup->cache->stats();
     timing = run_threads(
         options.threads, {.seconds = options.seconds, .operations = options.operations},
         [&](unsigned thread, const Until& until) {
-          return look_up(*setup->cache, source, draws[thread],
-                         options.seed * 4096 + 64 * thread + part, until, times[thread]);
+          return look_up_in(*setup->cache, source, draws[thread],
+                            options.seed * 4096 + 64 * thread + part, until, times[thread]);
         });
     all = {};
-    for (const Times& one : times) {
+    for (const LookupTimes& one : times) {
       all.hits.add(one.hits);
       all.misses.add(one.misses);
     }
