@@ -54,7 +54,7 @@ LAYERS = [
     "src/backend/cpu", "src/backend/storage",
     "src/backend/dsa/queue", "src/backend/dsa",
     "src/backend/cuda/engines", "src/backend/registry",
-    "src/move", "src/cache/structures", "src/cache", "src/cache/observe",
+    "src/move", "src/cache/structures", "src/cache", "src/cache/shards", "src/cache/observe",
     "src/kvcache/keys", "src/kvcache/shared", "src/kvcache/state", "src/kvcache",
     "src/kvcache/client",
     "src/measure/instruments", "src/measure/instruments/counters",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "benchmarks/cache/chain_scenario.h"
 #include "benchmarks/cache/page_update.h"
 #include "benchmarks/cache/stores/chase_store.h"
 #include "benchmarks/cache/stores/headrace_store.h"
@@ -68,6 +69,7 @@ std::span<const Implementation> implementations() { return kImplementations; }
 
 Result<Json> run(const Options& options) {
   if (options.scenario == kPageUpdate) return run_page_update(options);
+  if (options.scenario == kChain) return run_chain(options);
   const auto found =
       std::ranges::find(kImplementations, options.implementation, &Implementation::name);
   if (found == kImplementations.end()) {

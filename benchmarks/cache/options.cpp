@@ -52,8 +52,9 @@ std::string help_text() {
   return bench::help(
       "Usage: headrace-bench-cache --implementation NAME --scenario NAME [OPTION...]\n"
       "Runs one scenario once with one cache and prints the result as one line of JSON.\n"
-      "`headrace bench cache` runs rounds of all scenarios and caches. The scenario page-update\n"
-      "(a B-tree with updates) has implementations of its own: headrace, mover, pool.\n\n",
+      "`headrace bench cache` runs rounds of all scenarios and caches. Two scenarios have\n"
+      "implementations of their own. page-update (a B-tree with updates): headrace, mover, pool;\n"
+      "chain (two memories): first, further, chain.\n\n",
       table(options));
 }
 

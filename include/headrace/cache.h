@@ -34,7 +34,8 @@
 // - Where bytes are: after the release of the Block in the cache only, lost with the process; after
 //   write_back() in the source, for a file lost with the machine; after sync() on the device.
 // - A failed write-back (a full device, a file that vanished) keeps the dirty block. It is tried
-//   again by the next write_back(), sync(), flush(), clear() or forget(), not by itself.
+//   again by the next write_back(), sync(), flush(), clear() or forget(), and for its space after a
+//   pause of 0.1 to 10 s. Meanwhile other dirty blocks go back.
 // - A Block without a copy has no bytes: the source may be older. wait() says why.
 // - Writable extents of one object are equal or apart while one of them is dirty.
 //
@@ -306,6 +307,8 @@ struct CacheStats {
   Bytes wasted_bytes;                // prefetched and dropped without a use
   std::uint64_t evictions = 0;       // blocks dropped for space, by flush(), clear(),
                                      // resize() or the end of a plan
+  std::uint64_t promotions = 0;      // blocks moved to the first memory of a chain
+  std::uint64_t demotions = 0;       // blocks moved to a further memory of a chain
   std::uint64_t invalidations = 0;   // blocks dropped by invalidate()
   std::uint64_t failures = 0;        // copies that failed
   std::uint64_t refusals = 0;        // no space, no placement, or held for writing: no copy
@@ -335,7 +338,9 @@ struct CacheEvent {
     inflight_hit,
     miss,
     evicted,
-    invalidated
+    invalidated,
+    promoted,
+    demoted
   };
   Kind kind;
   Extent extent;
@@ -348,6 +353,16 @@ std::string_view to_string(CacheEvent::Kind kind);
 struct CacheOptions {
   // Bytes of copies per node, of the host or a GPU. A node without a budget gets no copies.
   std::vector<std::pair<NodeId, Bytes>> budgets;
+  // Further memories with their budgets, the fastest first, below the one of `budgets`: the cache
+  // is then a chain, such as HBM -> DRAM -> CXL, and a block is in one memory of it.
+  // - A block that the first memory has no space for is demoted: copied to the next one. The last
+  //   memory evicts.
+  // - An access to a demoted block is a hit, read where it is, and promotes it. No access waits for
+  //   a move: until it has ended the block is read at its old place.
+  // - A miss is copied to the first memory that has a gap, and evicts from the last one.
+  // - A block whose move fails stays, or is evicted if its space is needed.
+  // Needs one budget, and nodes that CPUs address. Not with `writable`.
+  std::vector<std::pair<NodeId, Bytes>> chain = {};
   // Asked with lengths rounded up to a power of two; its answers are remembered. A copy is made on
   // the first of the placement's nodes that has a budget. If that node has no space for an access,
   // the next node that the placement spills to is tried. Plans do not spill.
@@ -467,27 +482,29 @@ class Cache {
   // the Mover.
   Status write_back(const WriteBackOptions& options = {});
   // write_back(), then fdatasync() of each file that the cache has written since its last sync().
-  // The time of fdatasync() has no bound. Errors: as for write_back(); io: fdatasync() failed. Then
+  // Waits at most `timeout` for another thread's fdatasync() of a file; the time of its own has no
+  // bound. Errors: as for write_back(); io: fdatasync() failed. Then
   // the kernel may have dropped what it held of this file: sync() returns this error until forget()
   // of the file.
   Status sync(const WriteBackOptions& options = {});
   // Drops all copies of `object`, after writing dirty blocks back, and waits, at most `timeout`,
   // until no engine reads it. Then it may be destroyed, if no plan or access names it. A file is
   // not made durable: later calls of sync() leave it out. Errors:
-  // timed_out: an engine still reads it; invalid: a Block holds a part of it for writing; those of
-  // write_back().
+  // timed_out: an engine still reads it, or a thread syncs it; invalid: a Block holds a part of it
+  // for writing; those of write_back().
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
   // The objects that must live: copies in flight and plans read from them, or changes of them are
-  // not yet written back or, for a file, not yet durable by sync(). Waits for a sync() under way.
+  // not yet written back or, for a file, not yet durable by sync().
   std::vector<ObjectId> reading() const;
   // Drops all copies that are not pinned and not protected by a plan. Like clear(), a writable
   // cache first calls write_back(); blocks that are dirty after that stay.
   void flush();
   // Drops all copies and cancels plans. Pinned copies live until their last Block is destroyed.
   void clear();
-  // Changes a node's budget. It shrinks at once as far as pins allow; with CacheOptions::reserve,
-  // it allocates the growth at once. Errors: absent: the node has no budget. With `reserve` also:
-  // exhausted: less is free, and nothing has changed; errors of allocate(): the budget has changed.
+  // Changes a node's budget. It shrinks at once as far as pins allow, and evicts, also in a chain;
+  // with CacheOptions::reserve, it allocates the growth at once. Errors: absent: the node has no
+  // budget. With `reserve` also: exhausted: less is free, and nothing has changed; errors of
+  // allocate(): the budget has changed.
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;

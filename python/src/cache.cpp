@@ -275,11 +275,12 @@ constexpr const char* kOptionsOfCache =
     "first touch. `shards`: number of parts, a power of two, each with a lock and an equal share "
     "of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can "
     "be written (access with write=True); with several shards, no extent may cross a multiple of "
-    "their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete "
-    "when the cache is gone. `before_write_back`: called as f(extent, bytes) before each "
-    "write-back, for a log that must be on the device first; several threads may call it at once. "
-    "It must not use the cache. If it raises, the block is not written and stays dirty, and "
-    "write_back() and sync() report it.";
+    "their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are "
+    "demoted to them instead of evicted, and promoted when accessed. `trace`: a file for the lives "
+    "of blocks, which ui.perfetto.dev shows; complete when the cache is gone. "
+    "`before_write_back`: called as f(extent, bytes) before each write-back, for a log that must "
+    "be on the device first; several threads may call it at once. It must not use the cache. If it "
+    "raises, the block is not written and stays dirty, and write_back() and sync() report it.";
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
@@ -361,46 +362,7 @@ void bind_writes(nb::class_<CacheRef>& cache) {
           "Drops the copies of an extent, also dirty ones: their changes are lost.");
 }
 
-int traverse_cache(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  const auto& owner = nb::inst_ptr<CacheRef>(self)->owner;
-  if (owner == nullptr || owner.use_count() != 1 || owner->log == nullptr) return 0;
-  return visit(owner->log->exporter(), arg);
-}
-
-PyType_Slot cache_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_cache)},
-                             {0, nullptr}};
-
-void bind_cache_class(nb::module_& m) {
-  nb::class_<CacheRef> cache(
-      m, "Cache", nb::type_slots(cache_slots),
-      "Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never "
-      "serves old bytes. It keeps an object alive while it reads from it, and while changes are "
-      "not written back (for a file: not made durable by sync()). Copies of an object that nobody "
-      "else holds are freed with it, sooner or later.");
-  cache.def(
-      "__init__",
-      [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
-         const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
-         const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
-         std::size_t shards, bool writable, const std::optional<std::filesystem::path>& trace,
-         nb::handle before_write_back) {
-        CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
-                             .slab = slab,
-                             .pages = pages.get(),
-                             .reserve = reserve,
-                             .shards = shards,
-                             .writable = writable};
-        new (self) CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace,
-                                       before_write_back));
-      },
-      "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
-      "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, "writable"_a = false, "trace"_a = nb::none(),
-      "before_write_back"_a = nb::none(), kOptionsOfCache);
-  bind_accesses(cache);
-  bind_writes(cache);
+void bind_drops(nb::class_<CacheRef>& cache) {
   cache
       .def(
           "invalidate",
@@ -426,7 +388,52 @@ void bind_cache_class(nb::module_& m) {
             without_gil([&] { owner->cache->clear(); });
             sweep(*owner);
           },
-          "Drops all copies and cancels plans; blocks that are held keep their bytes.")
+          "Drops all copies and cancels plans; blocks that are held keep their bytes.");
+}
+
+int traverse_cache(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto& owner = nb::inst_ptr<CacheRef>(self)->owner;
+  if (owner == nullptr || owner.use_count() != 1 || owner->log == nullptr) return 0;
+  return visit(owner->log->exporter(), arg);
+}
+
+PyType_Slot cache_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_cache)},
+                             {0, nullptr}};
+
+void bind_cache_class(nb::module_& m) {
+  nb::class_<CacheRef> cache(
+      m, "Cache", nb::type_slots(cache_slots),
+      "Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never "
+      "serves old bytes. It keeps an object alive while it reads from it, and while changes are "
+      "not written back (for a file: not made durable by sync()). Copies of an object that nobody "
+      "else holds are freed with it, sooner or later.");
+  cache.def(
+      "__init__",
+      [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
+         const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
+         const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
+         std::size_t shards, bool writable, std::vector<std::pair<NodeId, Bytes>> chain,
+         const std::optional<std::filesystem::path>& trace, nb::handle before_write_back) {
+        CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
+                             .chain = std::move(chain),
+                             .slab = slab,
+                             .pages = pages.get(),
+                             .reserve = reserve,
+                             .shards = shards,
+                             .writable = writable};
+        new (self) CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace,
+                                       before_write_back));
+      },
+      "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
+      "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
+      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "trace"_a = nb::none(),
+      "before_write_back"_a = nb::none(), kOptionsOfCache);
+  bind_accesses(cache);
+  bind_writes(cache);
+  bind_drops(cache);
+  cache
       .def(
           "resize",
           [](const CacheRef& self, NodeId node, Bytes budget) {
@@ -461,6 +468,8 @@ void bind_cache_stats(nb::module_& m) {
       .field("late", &CacheStats::late, "First uses that found the prefetched copy not ready.")
       .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
       .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
+      .field("promotions", &CacheStats::promotions, "Moved to the first memory of a chain.")
+      .field("demotions", &CacheStats::demotions, "Moved to a further memory of a chain.")
       .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
       .field("failures", &CacheStats::failures, "Copies that failed.")
       .field("refusals", &CacheStats::refusals,

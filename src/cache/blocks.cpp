@@ -29,9 +29,11 @@ bool publish(CacheEntry& entry, BlockState state) {
          0;
 }
 
+// Where copies of sources go: not to the memories of a chain, which are the last budgets.
 std::vector<NodeId> nodes_of(const CacheOptions& options) {
   std::vector<NodeId> nodes;
   for (const auto& [id, budget] : options.budgets) nodes.push_back(id);
+  nodes.resize(nodes.size() - options.chain.size());
   return nodes;
 }
 
@@ -86,10 +88,12 @@ ShardState::ShardState(Mover& to_use, CacheOptions wanted, std::size_t number, s
             .deferred = deferred,
             .space = space,
             .plans = plans,
-            .blocks = blocks},
+            .blocks = blocks,
+            .chain = chain},
       space(parts),
       plans(parts),
-      blocks(parts) {}
+      blocks(parts),
+      chain(parts) {}
 
 CacheEntry& Blocks::take(CacheEntry* taken) {
   shard_.hits.index.make_room();  // first, since it may fail
@@ -117,7 +121,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
     entry.word.fetch_or(CacheEntry::kCounted);
   }
   fills_.push_front(*entry.fill);
-  if (!shard_.hits.open()) entry.word.fetch_or(CacheEntry::kCounted);
+  if (!shard_.hits.open() || !node.top) entry.word.fetch_or(CacheEntry::kCounted);
   // A plan that contains it learns of accesses.
   if (shard_.plans.are_concerned(entry.range())) entry.word.fetch_or(CacheEntry::kNoticed);
   if (may_enter_index(entry.range())) {
@@ -133,6 +137,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
   ++shard_.signals.running;
   if (request.by_prefetch) ++counts.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
+  shard_.chain.make_way(request.node, request.extent, false);
 }
 
 void Blocks::describe(CacheEntry& entry) {
@@ -174,6 +179,7 @@ bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& o
   }
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   if (ready) open(entry);
+  if (ready) shard_.chain.promote(entry);
   return ready;
 }
 
@@ -187,8 +193,10 @@ void Blocks::promote(Fill& fill, Priority priority) {
 
 void Blocks::open(CacheEntry& entry) {
   if (CacheEntry::is_open(entry.word.load()) || !shard_.hits.open()) return;
-  if (entry.kept() || entry.write_wanted != 0) return;  // its writers need all of its pins counted
+  // Its writers, and moves, need all of its pins counted.
+  if (entry.kept() || entry.write_wanted != 0 || entry.moving != 0) return;
   const Space::Node& node = shard_.space.node(entry.node);
+  if (!node.top) return;  // each access moves it to the first memory
   shard_.space.spare(entry);
   if (node.frames.capacity() > node.budget || node.used > node.budget) return;
   // The first use of a prefetched block is counted under the lock.
@@ -218,7 +226,7 @@ void Blocks::end_copy(CacheEntry& entry, const Error* why, Nanoseconds took) {
   if (fill.transfer) shard_.deferred.forget(*std::move(fill.transfer));
   if (!fill.thens.empty()) shard_.deferred.call(std::move(fill.thens));
   if (why == nullptr) {
-    latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
+    latency = latency.count() == 0 ? took : (latency * 7 + took) / 8;
     if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
     fill.thens.clear();
     fill.transfer.reset();
@@ -266,11 +274,7 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   DCHECK(!entry.kept());
   DCHECK(entry.now() != BlockState::ready ||
          (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
-  shard_.hits.index.remove(entry);
-  if (entry.planned == 0) shard_.space.leave_order(entry, why == CacheEvent::Kind::evicted);
-  shard_.space.spare(entry);
-  entry.detached = 1;
-  if (entry.planned > 0) shard_.plans.unplan(entry, PlanItem::State::pending);
+  leave_index(entry, why == CacheEvent::Kind::evicted);
   if (entry.by_prefetch && !entry.used) counts.wasted_bytes += Bytes{entry.length};
   ++(why == CacheEvent::Kind::invalidated ? counts.invalidations : counts.evictions);
   emit(why, entry.extent(), entry.by_prefetch);
@@ -279,6 +283,33 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   } else if (entry.now() == BlockState::ready) {
     publish(entry, BlockState::evicting);  // nobody waits for a ready block
   }
+}
+
+void Blocks::leave_index(CacheEntry& entry, bool evicted) {
+  shard_.hits.index.remove(entry);
+  if (entry.planned == 0) shard_.space.leave_order(entry, evicted);
+  shard_.space.spare(entry);
+  entry.detached = 1;
+  if (entry.planned > 0) shard_.plans.unplan(entry, PlanItem::State::pending);
+}
+
+// The items of plans that protected it are pending until the next pump finds the new entry.
+void Blocks::replace(CacheEntry& from, CacheEntry& to) {
+  const bool up = to.fill->up;
+  const bool noticed = from.has(CacheEntry::kNoticed);
+  leave_index(from, !up);
+  publish(from, BlockState::evicting);
+  entries_.give_fill(to);
+  const bool open = shard_.space.node(to.node).top && shard_.hits.open();
+  to.word = static_cast<std::uint32_t>(BlockState::ready) | (open ? 0 : CacheEntry::kCounted) |
+            (noticed ? CacheEntry::kNoticed : 0);
+  shard_.hits.index.insert(to);
+  to.detached = 0;
+  using Use = EvictionBlock::Use;
+  shard_.space.enter_order(to, up ? Use::again : Use::fresh);
+  ++(up ? counts.promotions : counts.demotions);
+  emit(up ? CacheEvent::Kind::promoted : CacheEvent::Kind::demoted, to.extent(), to.by_prefetch);
+  shard_.signals.pump_due = true;
 }
 
 // A detached block without pins: frees it, or cancels its copy, whose end frees it.
@@ -314,15 +345,13 @@ bool Blocks::being_read(ObjectId object) const {
 
 std::vector<ObjectId> Blocks::reading() const {
   std::vector<ObjectId> objects;
-  for (const FillList* list : {&fills_, &dirty_, &due_, &writing_}) {
+  for (const FillList* list : {&fills_, &dirty_, &due_, &writing_, &failed_}) {
     for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
       const ObjectId object = fill->source.object;
       if (objects.empty() || objects.back() != object) objects.push_back(object);
     }
   }
-  for (const Written& one : written_) {
-    if (one.unsynced) objects.push_back(one.id);
-  }
+  files.add_unsynced(objects);
   return objects;
 }
 

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/chain.h"
 #include "cache/prefetch.h"
 #include "cache/space.h"
 #include "cache/structures/destinations.h"
@@ -100,6 +101,7 @@ struct Signals {
   std::atomic<std::uint32_t> ends{0};
   std::atomic<std::uint64_t> started{0};  // copies so far
   std::atomic<bool> clean_due{false};     // a write-back is to be started
+  std::atomic<bool> moves_due{false};     // a move of a chain is to be started
 
   bool take_pump_due() { return pump_due.load() && pump_due.exchange(false); }
 };
@@ -116,6 +118,29 @@ struct Shard {
   Space& space;
   Prefetcher& plans;
   Blocks& blocks;
+  Chain& chain;
+};
+
+// The files of blocks that were held for writing. Guarded by the shard's lock.
+class WrittenFiles {
+ public:
+  // Remembers the file of a block to be written. Throws bad_alloc.
+  void note(const File& file);
+  // Bytes were written back to the object, if it is a file.
+  void wrote(ObjectId object);
+  // Calls take() for each file that was written since the last call. If it throws, the next call
+  // takes the file.
+  void take_unsynced(const std::function<void(const File&)>& take);
+  void forget(ObjectId object);
+  void add_unsynced(std::vector<ObjectId>& objects) const;
+
+ private:
+  struct Written {
+    const File* file = nullptr;
+    ObjectId id{};
+    bool unsynced = false;
+  };
+  std::vector<Written> written_;
 };
 
 // From the start of a block's copy to the end of its entry. Guarded by the shard's lock.
@@ -165,15 +190,22 @@ class Blocks {
   // Removes a block from the index. Its bytes stay while a Block holds it or an engine writes to
   // it.
   void drop(CacheEntry& entry, CacheEvent::Kind why);
+  // Sets where the bytes of a new block go.
+  void describe(CacheEntry& entry);
+  // A move has copied the block to `to`, which takes its place. Requires: its pins are counted, and
+  // the move holds one of them.
+  void replace(CacheEntry& from, CacheEntry& to);
   void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept;
 
   bool being_read(ObjectId object) const;
 
   // Write-backs. Dirty blocks go back in the order in which they became dirty, each of them at most
-  // once at a time. A block whose write-back failed waits for write_back() of the cache.
+  // once at a time. A block whose write-back failed waits for write_back() of the cache, or for a
+  // pause if its space is needed.
   // `for_space`: it may be evicted next.
   void make_due(CacheEntry& entry, bool for_space = false);
-  // Makes the oldest dirty blocks of a node due, at most kBatch. False: none is due or in flight.
+  // Makes the oldest dirty blocks of a node due, at most kBatch; after a pause also those that
+  // failed. False: no write-back of the node will end, unless a Block is released.
   bool clean_some(std::uint16_t node);
   // Makes the dirty blocks due that overlap the range (null: all), also those that failed before.
   // Returns the number of the last change so far.
@@ -190,33 +222,34 @@ class Blocks {
     const Error* error = nullptr;  // of the oldest that failed
   };
   Dirty dirty(const Range* range, std::uint64_t last) const;
+  // A dirty block, the oldest of those that failed or of all; null: none.
+  const CacheEntry* oldest_dirty() const;
   // Drops the dirty blocks that overlap the range (null: all) without a write-back. False: some are
   // held for writing or being written back; they stay.
   bool discard(const Range* range);
-  // Calls take() for each file whose blocks were written back since the last call. If it throws,
-  // the next call takes the file.
-  void take_unsynced(const std::function<void(const File&)>& take);
-  void forget_file(ObjectId object);
-  // Remembers the file of a block to be written. Throws bad_alloc.
-  void note_file(const File& file);
   // The objects that copies in flight read, that changed blocks will be written to, and the files
   // among them that sync() has not taken.
   std::vector<ObjectId> reading() const;
   const CacheEntry* any_pinned() const { return entries_.any_pinned(); }
-  Nanoseconds latency() const { return latency_; }
 
   // Without the hits that took no lock, and without what the cache has now.
   CacheStats counts;
+  WrittenFiles files;
+  Nanoseconds latency{0};  // of copies, a decaying mean
 
  private:
   static constexpr std::size_t kBatch = 32;
   // A quarter of each budget is clean, so that misses find victims without a write-back.
   static constexpr std::uint64_t kCleanShare = 4;
+  // Pauses before failed write-backs are tried again for their space, doubling.
+  static constexpr Nanoseconds kFirstRetry = std::chrono::milliseconds{100};
+  static constexpr Nanoseconds kLongestRetry = std::chrono::seconds{10};
 
-  void describe(CacheEntry& entry);
+  void leave_index(CacheEntry& entry, bool evicted);
   bool copies_overlap(const Range& range) const;
   void drop_others(const Range& range, const CacheEntry* own);
-  void enlist(CacheEntry& entry);
+  void enlist(Fill& fill);
+  void forgive(Fill& fill);
   void changed();
   void promote(Fill& fill, Priority priority);
   void fail(CacheEntry& entry, const Error& error);
@@ -227,19 +260,15 @@ class Blocks {
   EntryPool entries_;
   using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
   FillList fills_;    // copies in flight
-  FillList dirty_;    // of dirty blocks, the oldest first; the others are in one of the next two
+  FillList dirty_;    // of dirty blocks, the oldest first; the others are in one of the next three
   FillList due_;      // to be written back
   FillList writing_;  // write-backs in flight
+  FillList failed_;   // of those whose last write-back failed, the oldest first
+  // When these may be tried again for their space, and how long to wait after the next failure.
+  Nanoseconds retry_at_{0};
+  Nanoseconds retry_after_ = kFirstRetry;
   std::uint64_t changes_ = 0;
   bool awaited_ = false;
-  // Files that were written; `unsynced` since the last take_unsynced().
-  struct Written {
-    const File* file = nullptr;
-    ObjectId id{};
-    bool unsynced = false;
-  };
-  std::vector<Written> written_;
-  Nanoseconds latency_{0};  // of copies, a decaying mean
 };
 
 // The lock, and everything that it guards.
@@ -261,6 +290,7 @@ struct ShardState {
   Space space GUARDED_BY(mutex);
   Prefetcher plans GUARDED_BY(mutex);
   Blocks blocks GUARDED_BY(mutex);
+  Chain chain GUARDED_BY(mutex);
 };
 
 // Holds the lock for a scope. Does the deferred work after its release.

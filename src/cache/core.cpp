@@ -57,11 +57,10 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
                   "a budget for {} node {}, which no CPU can address; give it to a memory node",
                   to_string((*node)->kind), raw(budget->first));
     }
-    if (options.writable && !(*node)->byte_addressable()) {
+    if ((options.writable || !options.chain.empty()) && !(*node)->byte_addressable()) {
       return fail(ErrorCode::invalid,
-                  "a budget for GPU node {} in a writable cache; give budgets of memory that CPUs "
-                  "address",
-                  raw(budget->first));
+                  "a budget for GPU node {} in a {}; give budgets of memory that CPUs address",
+                  raw(budget->first), options.writable ? "writable cache" : "chain");
     }
     if (budget->second == 0_B) {
       return fail(ErrorCode::invalid, "a budget of 0 for node {}; give it more, or none at all",
@@ -234,6 +233,11 @@ void Pump::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
 }
 
 void Pump::pump(bool may_grow, std::size_t most) noexcept {
+  start_plans(may_grow, most);
+  moves_.start_due();
+}
+
+void Pump::start_plans(bool may_grow, std::size_t most) noexcept {
   {
     const MutexLock lock(state_.mutex);
     if (!state_.plans.begin_pump()) return;
@@ -316,7 +320,8 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options, const void* cache, std:
       fills_(state_, pump_),
       writes_(state_, fills_),
       slabs_(state_),
-      pump_(state_, *this, fills_, slabs_),
+      moves_(state_, fills_, slabs_),
+      pump_(state_, *this, fills_, slabs_, moves_),
       cache_(cache) {}
 
 // No callback holds a Block or makes a plan any more.
@@ -334,11 +339,7 @@ void CacheCore::come_to_rest() {
   writes_.all_back();
   {
     const Locked lock(state_);
-    const Blocks::Dirty lost = state_.blocks.dirty(nullptr, std::numeric_limits<uint64_t>::max());
-    if (lost.failed > 0) {
-      fmt::print(stderr, "headrace: a cache ended with {} changed blocks that are lost: {}\n",
-                 lost.failed, lost.error->message);
-    }
+    writes_.report_lost();
     (void)state_.blocks.discard(nullptr);
   }
   Fills::AwaitAll copies(fills_);
@@ -349,6 +350,7 @@ void CacheCore::come_to_rest() {
 void CacheCore::drop_everything() {
   pump_.end_all();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
+  moves_.start_due();  // ends those of dropped blocks
 }
 
 Status CacheCore::reserve() {
@@ -488,7 +490,7 @@ Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
   invalidate(whole(object));
   if (state_.options.writable) {
     const MutexLock lock(state_.mutex);
-    state_.blocks.forget_file(object.id());
+    state_.blocks.files.forget(object.id());
   }
   return fills_.await_unread(object.id(), timeout);
 }
@@ -507,7 +509,7 @@ void CacheCore::flush() {
   writes_.all_back();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) {
     for_blocks(state_, i, [](Blocks& blocks, CacheEntry& entry) {
-      if (entry.pins == 0 && entry.planned == 0) {
+      if (entry.pins == entry.moving && entry.planned == 0) {
         blocks.drop(entry, CacheEvent::Kind::evicted);
       } else if (entry.now() == BlockState::ready) {
         blocks.open(entry);
@@ -568,7 +570,7 @@ CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const
     const MutexLock lock(state_.mutex);
     stats = state_.blocks.counts;
     stats.hits += state_.hits.readers.hits();
-    stats.bytes_pinned = Bytes{state_.hits.pinned_bytes()};
+    stats.bytes_pinned = Bytes{state_.hits.pinned_bytes() - state_.chain.pinned_bytes()};
     stats.blocks = state_.hits.index.size();
     for (const Space::Node& node : state_.space.nodes()) {
       stats.bytes_used += Bytes{node.used};

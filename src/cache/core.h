@@ -52,7 +52,7 @@ class Slabs {
   ShardState& state_;
 };
 
-// Makes and ends plans, and starts their copies.
+// Makes and ends plans, and starts their copies. Starts the moves of a chain, too.
 class Pump {
  public:
   // An access, a release or the end of a copy starts at most kSome blocks of plans. A thread that
@@ -60,8 +60,8 @@ class Pump {
   static constexpr std::size_t kSome = Started::kMost;
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-  Pump(ShardState& state, CacheCore& core, Fills& fills, Slabs& slabs)
-      : state_(state), core_(core), fills_(fills), slabs_(slabs) {}
+  Pump(ShardState& state, CacheCore& core, Fills& fills, Slabs& slabs, Moves& moves)
+      : state_(state), core_(core), fills_(fills), slabs_(slabs), moves_(moves) {}
 
   // Starts at most `most` blocks that plans may start now, so that no access is delayed for long.
   // The ends of these copies start more; so do later uses, wait() and progress().
@@ -71,7 +71,8 @@ class Pump {
   // If memory runs out, the next caller tries again.
   void pump(bool may_grow, std::size_t most = kSome) noexcept;
   void pump_if_due(bool may_grow, std::size_t most = kSome) {
-    if (state_.signals.take_pump_due()) pump(may_grow, most);
+    if (state_.signals.take_pump_due()) return pump(may_grow, most);
+    moves_.start_due();
   }
 
   std::shared_ptr<PrefetchPlan> prefetch(std::span<const Extent> extents,
@@ -84,6 +85,7 @@ class Pump {
  private:
   void fill(PrefetchPlan& plan, std::span<const Extent> extents) const;
   void enlist(const std::shared_ptr<PrefetchPlan>& plan);
+  void start_plans(bool may_grow, std::size_t most) noexcept;
   void start_most(bool may_grow, std::size_t most);
   void end(const std::shared_ptr<PrefetchPlan>& plan);
 
@@ -91,6 +93,7 @@ class Pump {
   CacheCore& core_;
   Fills& fills_;
   Slabs& slabs_;
+  Moves& moves_;
 };
 
 // An entry for a new block. The destructor returns it to the pool if it was not used.
@@ -188,6 +191,7 @@ class CacheCore {
   Fills fills_;
   Writes writes_;
   Slabs slabs_;
+  Moves moves_;
   Pump pump_;
   const void* const cache_;
 };

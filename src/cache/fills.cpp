@@ -53,7 +53,10 @@ void Started::submit_all() noexcept {
 
 BlockState Fills::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
   if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
-  if (state_.signals.take_pump_due() || state_.signals.growth_due) pump_.pump(true);
+  if (state_.signals.take_pump_due() || state_.signals.growth_due ||
+      state_.signals.moves_due.load()) {
+    pump_.pump(true);
+  }
   const Nanoseconds begin = state_.mover.clock().now();
   sleep(entry, timeout);
   waited += std::max(state_.mover.clock().now() - begin, Nanoseconds{1});
@@ -152,6 +155,13 @@ void Fills::written_back(CacheEntry& entry, const Error* why) noexcept {
   });
 }
 
+void Fills::moved(CacheEntry& entry, const Error* why) noexcept {
+  end([&]() NO_THREAD_SAFETY_ANALYSIS {
+    state_.chain.end(entry, why);
+    return true;
+  });
+}
+
 // Calls `change` under the lock, then wakes the threads that wait for an end. False: it did
 // nothing.
 template <class Change>
@@ -165,7 +175,8 @@ bool Fills::end(const Change& change) noexcept {
     const Locked lock(state_);
     if (!change()) return false;
     ++state_.signals.ends;
-    due = state_.signals.take_pump_due() || state_.deferred.needs_cache();
+    due = state_.signals.take_pump_due() || state_.signals.moves_due.load() ||
+          state_.deferred.needs_cache();
     watched = watchers_ > 0;
     if (!due) --running;
   }

@@ -36,6 +36,8 @@ class Fills {
   void on_ready(CacheEntry& entry, std::function<void()> then);
   // A write-back has ended. `why`: the error; null: success.
   void written_back(CacheEntry& entry, const Error* why) noexcept;
+  // The same for a move of a chain to `entry`.
+  void moved(CacheEntry& entry, const Error* why) noexcept;
   // Waits until no engine reads the object. Errors: as Cache::forget().
   Status await_unread(ObjectId object, Nanoseconds timeout);
   // While it lives, the ends of copies wake the thread that waits for all.

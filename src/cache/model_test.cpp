@@ -14,6 +14,7 @@
 #include "core/mutex.h"
 #include "headrace/random.h"
 #include "tests/support/cache_rig.h"
+#include "tests/support/chain_rig.h"
 
 namespace headrace {
 namespace {
@@ -43,17 +44,35 @@ struct Held {
   std::vector<std::byte> copy;  // filled at the first read; it never changes
 };
 
+CacheRig::Options any_rig(Bytes budget, const std::vector<std::uint64_t>& further,
+                          std::size_t shards, bool observed) {
+  CacheRig::Options options;
+  if (!further.empty()) options = chain_of(budget.value, further);
+  options.fake = any_fake();
+  options.cache.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
+  options.cache.slab = *rc::gen::element(4096_B, 16384_B, 65536_B);
+  options.cache.shards = shards;
+  options.budget = budget;
+  options.observe = observed;
+  return options;
+}
+
+// Budgets of the further memories of a chain; usually none.
+std::vector<std::uint64_t> any_chain() {
+  std::vector<std::uint64_t> further;
+  for (int i = *rc::gen::element(0, 0, 1, 2); i > 0; --i) {
+    further.push_back(*rc::gen::inRange<std::uint64_t>(2000, 60000));
+  }
+  return further;
+}
+
 class Model {
  public:
   Model()
       : budget_(Bytes{*rc::gen::inRange<std::uint64_t>(2000, 60000)}),
         source_(kSource),
-        rig_({.fake = any_fake(),
-              .cache = {.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock")),
-                        .slab = *rc::gen::element(4096_B, 16384_B, 65536_B),
-                        .shards = shards_},
-              .budget = budget_,
-              .observe = observed_}) {
+        rig_(any_rig(budget_, further_, shards_, observed_)) {
+    for (const std::uint64_t more : further_) below_ += more;
     std::fill(source_.bytes().begin(), source_.bytes().end(), std::byte{0});
   }
 
@@ -91,8 +110,9 @@ class Model {
     const CacheStats stats = rig_.cache->stats();
     const std::uint64_t pinned = stats.bytes_pinned.value;
     // Some of several shards may have less than their share, and others pins beyond it.
+    const bool exact = shards_ == 1 && further_.empty();
     RC_ASSERT(stats.bytes_used.value <=
-              (shards_ == 1 ? std::max(budget_.value, pinned) : budget_.value + pinned));
+              (exact ? std::max(budget_.value, pinned) : budget_.value + below_ + pinned));
     RC_ASSERT(stats.first_uses >= stats.late);
     if (observed_) {
       RC_ASSERT(count(CacheEvent::Kind::fill_started) ==
@@ -176,6 +196,12 @@ class Model {
     for (const Prefetch& plan : plans_) RC_ASSERT(plan.progress().cancelled);
   }
   void resize() {
+    if (!further_.empty() && *rc::gen::arbitrary<bool>()) {
+      const auto more = *rc::gen::inRange<std::uint64_t>(0, 60000);
+      below_ += more - std::exchange(further_[0], more);
+      RC_ASSERT(rig_.cache->resize(kHbm, Bytes{more}).has_value());
+      return;
+    }
     budget_ = Bytes{*rc::gen::inRange<std::uint64_t>(0, 60000)};
     RC_ASSERT(rig_.cache->resize(kDram, budget_).has_value());
   }
@@ -192,7 +218,9 @@ class Model {
       RC_ASSERT(progress.used <= progress.started && progress.started <= progress.planned);
     }
     // Above the budget lie only blocks that were held or in flight when the budget shrank.
-    if (shards_ == 1 && stats.bytes_used > budget_) RC_ASSERT(stats.bytes_used <= most_used_);
+    if (shards_ == 1 && further_.empty() && stats.bytes_used > budget_) {
+      RC_ASSERT(stats.bytes_used <= most_used_);
+    }
     most_used_ = std::max(budget_, stats.bytes_used);
   }
 
@@ -233,7 +261,10 @@ class Model {
 
   const bool observed_ = *rc::gen::arbitrary<bool>();
   Bytes budget_;
-  const std::size_t shards_ = budget_ < 16_KiB ? 1 : *rc::gen::element<std::size_t>(1, 2, 4);
+  std::vector<std::uint64_t> further_ = any_chain();
+  std::uint64_t below_ = 0;  // their sum
+  const std::size_t shards_ =
+      budget_ < 16_KiB || !further_.empty() ? 1 : *rc::gen::element<std::size_t>(1, 2, 4);
   Source source_;
   CacheRig rig_;
   std::vector<Held> held_;
@@ -282,13 +313,14 @@ FakeOptions unreliable() {
 }
 
 // With several shards some blocks lie in two stretches.
-void read_and_invalidate(std::size_t shards) {
+void read_and_invalidate(std::size_t shards, bool chain = false) {
   const std::size_t slots = kSlots * shards;
   Source source(kSlot * slots);
-  CacheRig rig({.fake = unreliable(),
-                .cache = {.slab = 4096_B, .shards = shards},
-                .budget = Bytes{8192 * shards},
-                .observe = false});
+  auto options = chain_of(8192 * shards, {4096, 4096});
+  if (!chain) options.cache.chain.clear();
+  options.fake = unreliable();
+  options.cache.shards = shards;
+  CacheRig rig(options);
   std::atomic<std::uint64_t> accesses{0};
   Mutex exchange_mutex;
   std::vector<Block> exchanged(4);
@@ -353,6 +385,8 @@ void read_and_invalidate(std::size_t shards) {
 TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) { read_and_invalidate(1); }
 
 TEST(CacheStressTest, ReadersAndInvalidationsInShards) { read_and_invalidate(4); }
+
+TEST(CacheStressTest, ReadersAndInvalidationsInAChain) { read_and_invalidate(1, true); }
 
 // The whole budget is one slab, which the first miss allocates. Other misses meanwhile wait for it.
 TEST(CacheStressTest, WhileASlabIsAllocated_NoAccessIsRefused) {

@@ -181,7 +181,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     return nullptr;
   }
   const std::uint64_t most =
-      plan.limit(item, shard_.blocks.latency() * shard_.shards, window_of(item));
+      plan.limit(item, shard_.blocks.latency * shard_.shards, window_of(item));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   CacheEntry* const found = shard_.hits.find(item.bytes);
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
@@ -192,6 +192,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   plan.touched = shard_.mover.clock().now();
   if (found != nullptr) {
     adopt(item, *found);
+    shard_.chain.promote(*found);
     return nullptr;
   }
   // A run lies in another cell of the index than its first item. If that cell is full, the item is

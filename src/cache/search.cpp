@@ -78,6 +78,10 @@ Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   using Outcome = Space::Outcome;
   if (take()) return Outcome::found;
   if ((wanted = space_.growth(request_))) return Outcome::growth;
+  if (!node_.last && !request_.last_resort) {
+    shard_.chain.make_way(request_.node, request_.extent, true);
+    return node_.growing > 0 ? Outcome::growing : Outcome::none;
+  }
   if (was_refused()) {
     // All pinned blocks are still pinned. But the order may not have offered all blocks.
     if (node_.refused.offered < kOffers * node_.frames.count()) {

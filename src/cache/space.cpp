@@ -47,11 +47,14 @@ std::vector<Frame*> Space::frames_of(const Frames& frames, std::span<std::byte* 
 Space::Space(const Shard& shard) : shard_(shard) {
   for (const auto& [id, budget] : shard.options.budgets) {
     const bool on_gpu = !shard.mover.machine().find(id)->byte_addressable();
-    nodes_.push_back({.id = id,
-                      .budget = budget.value,
-                      .frames = Frames(!on_gpu),
-                      .order = shard.options.eviction(),
-                      .on_gpu = on_gpu});
+    nodes_.push_back(
+        {.id = id,
+         .budget = budget.value,
+         .frames = Frames(!on_gpu),
+         .order = shard.options.eviction(),
+         .on_gpu = on_gpu,
+         .top = shard.options.chain.empty() || nodes_.empty(),
+         .last = shard.options.chain.empty() || nodes_.size() == shard.options.chain.size()});
     nodes_.back().victims.reserve(kVictims);
     if (!nodes_.back().order->marks()) shard.hits.close();
   }
@@ -140,7 +143,7 @@ bool Space::choose_victims(Node& node) {
 }
 
 bool Space::choose_victims_ahead(Node& node) {
-  if (node.counting || node.victims_are_scarce || node.victims.empty() ||
+  if (!node.last || node.counting || node.victims_are_scarce || node.victims.empty() ||
       node.victims.size() >= most_victims(node) / 4 || !pick_victims(node)) {
     return false;
   }
@@ -164,7 +167,9 @@ void Space::count_victims(Node& node) {
 
 void Space::offer(CacheEntry& entry) {
   Node& node = nodes_[entry.node];
-  if (entry.chosen != 0 || entry.detached != 0 || !entry.droppable(false) || entry.visited) return;
+  if (!node.last || entry.chosen != 0 || entry.detached != 0 || !entry.droppable(false) ||
+      entry.visited)
+    return;
   if (node.victims.size() == kVictims) return;
   entry.chosen = 1;
   node.victims.push_back(&entry);

@@ -39,7 +39,8 @@ struct SpaceRequest {
   Extent extent;
   bool by_prefetch = false;
   Priority priority = Priority::prefetch;
-  bool write = false;  // its first Block holds it for writing
+  bool write = false;        // its first Block holds it for writing
+  bool last_resort = false;  // may evict from a memory whose blocks are usually demoted
 };
 
 // A slab to allocate outside the lock; its bytes are reserved.
@@ -67,7 +68,7 @@ class Space {
     std::uint64_t used = 0;      // bytes of copies
     std::uint64_t planned = 0;   // bytes of copies that plans protect
     std::uint64_t dirty = 0;     // bytes of dirty blocks
-    std::uint64_t leaving = 0;   // of these, bytes that are due or being written back
+    std::uint64_t leaving = 0;   // bytes that are due or on their way: write-backs, demotions
     std::uint64_t reserved = 0;  // bytes kept for the plan whose turn it is
     std::unique_ptr<EvictionOrder> order;
     // Chosen by the order, to be dropped next, from the back. One heavy fence serves many.
@@ -79,6 +80,8 @@ class Space {
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
     bool on_gpu = false;   // only GPUs reach it; immutable
+    bool top = true;       // the first memory of a chain, or there is none; immutable
+    bool last = true;      // the last one, or there is none; immutable
     bool lost = false;     // this GPU is lost: see `grow_error`
     FailedSearch search;   // the one under way
     FailedSearch refused;  // the last of a demand; an equal one finds nothing either

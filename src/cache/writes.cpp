@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/writes.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <new>
 #include <utility>
 
@@ -151,27 +154,57 @@ void Blocks::make_due(CacheEntry& entry, bool for_space) {
 }
 
 bool Blocks::clean_some(std::uint16_t number) {
+  const Nanoseconds now = failed_.front() == nullptr ? Nanoseconds{0} : shard_.mover.clock().now();
   std::size_t looks = PrefetchPlan::kSlice;
   std::size_t count = 0;
   for (Fill* fill = dirty_.front(); fill != nullptr && count < kBatch && looks > 0; --looks) {
     Fill* const next = fill->next;
-    if (fill->entry->node == number && !fill->error) {
+    if (fill->entry->node == number) {
       make_due(*fill->entry, true);
       ++count;
     }
     fill = next;
   }
-  return shard_.space.node(number).leaving > 0;
+  for (Fill* fill = failed_.front();
+       fill != nullptr && now >= retry_at_ && count < kBatch && looks > 0; --looks) {
+    Fill* const next = fill->next;
+    if (fill->entry->node == number) {
+      forgive(*fill);
+      make_due(*fill->entry, true);
+      ++count;
+    }
+    fill = next;
+  }
+  for (const FillList* list : {&writing_, &due_}) {
+    const Fill* fill = list->front();
+    for (looks = PrefetchPlan::kSlice; fill != nullptr && looks > 0; --looks, fill = fill->next) {
+      if (fill->entry->node == number && fill->entry->written == 0) return true;
+    }
+  }
+  return false;
+}
+
+// From the failed blocks to the dirty ones, before all of these.
+void Blocks::forgive(Fill& fill) {
+  failed_.remove(fill);
+  fill.error.reset();
+  if (dirty_.front() == nullptr) {
+    dirty_.push_back(fill);
+  } else {
+    dirty_.insert_before(*dirty_.front(), fill);
+  }
 }
 
 std::uint64_t Blocks::clean(const Range* range) {
-  for (Fill* fill = dirty_.front(); fill != nullptr;) {
-    Fill* const next = fill->next;
-    if (overlaps(*fill, range)) {
-      fill->error.reset();
-      make_due(*fill->entry);
-    }
-    fill = next;
+  Fill* failed = failed_.front();
+  Fill* dirty = dirty_.front();
+  while (failed != nullptr || dirty != nullptr) {  // both in the order of their age
+    const bool old = dirty == nullptr || (failed != nullptr && failed->changed < dirty->changed);
+    Fill& fill = old ? *failed : *dirty;
+    (old ? failed : dirty) = fill.next;
+    if (!overlaps(fill, range)) continue;
+    if (old) forgive(fill);
+    make_due(*fill.entry);
   }
   return changes_;
 }
@@ -204,13 +237,16 @@ void Blocks::end_clean(CacheEntry& entry, const Error* why) {
     entry.dirty = 0;
     node.dirty -= entry.length;
     ++counts.written_back;
-    for (Written& one : written_) one.unsynced = one.unsynced || one.id == entry.id;
+    retry_after_ = kFirstRetry;
+    files.wrote(entry.id);
     const bool for_space = fill.for_space;
     entries_.give_fill(entry);
     if (for_space) shard_.space.offer(entry);
   } else {
     ++counts.write_failures;
-    enlist(entry);
+    enlist(fill);
+    retry_at_ = shard_.mover.clock().now() + retry_after_;
+    retry_after_ = std::min(2 * retry_after_, kLongestRetry);
     try {
       fill.error = *why;
     } catch (const std::bad_alloc&) {
@@ -222,15 +258,15 @@ void Blocks::end_clean(CacheEntry& entry, const Error* why) {
   shard_.space.released();
 }
 
-// Into the place of its age.
-void Blocks::enlist(CacheEntry& entry) {
-  Fill& fill = *entry.fill;
-  Fill* after = dirty_.front();
-  while (after != nullptr && after->changed < fill.changed) after = after->next;
+// Into the place of its age, which is usually the last.
+void Blocks::enlist(Fill& fill) {
+  Fill* before = failed_.back();
+  while (before != nullptr && before->changed > fill.changed) before = before->previous;
+  Fill* const after = before == nullptr ? failed_.front() : before->next;
   if (after == nullptr) {
-    dirty_.push_back(fill);
+    failed_.push_back(fill);
   } else {
-    dirty_.insert_before(*after, fill);
+    failed_.insert_before(*after, fill);
   }
 }
 
@@ -242,9 +278,9 @@ Blocks::Dirty Blocks::dirty(const Range* range, std::uint64_t last) const {
       ++(fill->entry->written != 0 ? found.held : found.waiting);
     }
   }
-  for (const Fill* fill = dirty_.front(); fill != nullptr && fill->changed <= last;
+  for (const Fill* fill = failed_.front(); fill != nullptr && fill->changed <= last;
        fill = fill->next) {
-    if (!fill->error || !overlaps(*fill, range)) continue;
+    if (!overlaps(*fill, range)) continue;
     if (++found.failed == 1) found.error = &*fill->error;
   }
   return found;
@@ -255,7 +291,7 @@ bool Blocks::discard(const Range* range) {
   for (const Fill* fill = writing_.front(); fill != nullptr; fill = fill->next) {
     all = all && !overlaps(*fill, range);
   }
-  for (FillList* list : {&dirty_, &due_}) {
+  for (FillList* list : {&dirty_, &due_, &failed_}) {
     for (Fill* fill = list->front(); fill != nullptr;) {
       Fill* const next = fill->next;
       CacheEntry& entry = *fill->entry;
@@ -281,7 +317,18 @@ bool Blocks::discard(const Range* range) {
   return all;
 }
 
-void Blocks::take_unsynced(const std::function<void(const File&)>& take) {
+void WrittenFiles::note(const File& file) {
+  for (const Written& one : written_) {
+    if (one.id == file.id()) return;
+  }
+  written_.push_back({.file = &file, .id = file.id()});
+}
+
+void WrittenFiles::wrote(ObjectId object) {
+  for (Written& one : written_) one.unsynced = one.unsynced || one.id == object;
+}
+
+void WrittenFiles::take_unsynced(const std::function<void(const File&)>& take) {
   for (Written& one : written_) {
     if (!one.unsynced) continue;
     take(*one.file);
@@ -289,15 +336,23 @@ void Blocks::take_unsynced(const std::function<void(const File&)>& take) {
   }
 }
 
-void Blocks::note_file(const File& file) {
-  for (const Written& one : written_) {
-    if (one.id == file.id()) return;
-  }
-  written_.push_back({.file = &file, .id = file.id()});
+void WrittenFiles::forget(ObjectId object) {
+  std::erase_if(written_, [object](const Written& one) { return one.id == object; });
 }
 
-void Blocks::forget_file(ObjectId object) {
-  std::erase_if(written_, [object](const Written& one) { return one.id == object; });
+void WrittenFiles::add_unsynced(std::vector<ObjectId>& objects) const {
+  for (const Written& one : written_) {
+    if (one.unsynced) objects.push_back(one.id);
+  }
+}
+
+const CacheEntry* Blocks::oldest_dirty() const {
+  const Fill* oldest = nullptr;
+  for (const FillList* list : {&failed_, &writing_, &due_, &dirty_}) {
+    const Fill* const first = list->front();
+    if (first != nullptr && (oldest == nullptr || first->changed < oldest->changed)) oldest = first;
+  }
+  return oldest == nullptr ? nullptr : oldest->entry;
 }
 
 const File* Writes::file_of(const Extent& extent) const {
@@ -422,6 +477,20 @@ Status Writes::write_back(const Range* range, Patience& patience, const std::fun
   }
 }
 
+void Writes::report_lost() const {
+  std::uint64_t bytes = 0;
+  for (const Space::Node& node : state_.space.nodes()) bytes += node.dirty;
+  const CacheEntry* const oldest = state_.blocks.oldest_dirty();
+  if (oldest == nullptr) return;
+  const File* const file = file_of(oldest->extent());
+  fmt::print(
+      stderr, "headrace: a cache ended, and {} of changes are lost, the oldest of {}: {}\n",
+      to_string(Bytes{bytes}),
+      file != nullptr ? file->quoted()
+                      : fmt::format("memory of node {}", raw(oldest->object->node())),
+      oldest->fill->error ? oldest->fill->error->message : "they were not written back in time");
+}
+
 Status Writes::discard(const Range& range, Patience& patience) {
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
@@ -485,7 +554,7 @@ void Writes::all_back() {
 
 void CacheCore::take_unsynced(const std::function<void(const File&)>& take) {
   const MutexLock lock(state_.mutex);
-  state_.blocks.take_unsynced(take);
+  state_.blocks.files.take_unsynced(take);
 }
 
 void CacheCore::end_write(CacheEntry& entry, bool wrote) {

@@ -403,7 +403,8 @@ TEST(CacheWriteTest, Destructor_SaysWhatIsLost) {
   testing::internal::CaptureStderr();
   rig.cache.reset();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "headrace: a cache ended with 1 changed blocks that are lost: the disk is gone\n");
+            "headrace: a cache ended, and 4 KiB of changes are lost, the oldest of memory of "
+            "node 8: the disk is gone\n");
 }
 
 TEST(CacheWriteTest, WriteOfAHalfOfAnotherShard_IsRefused) {

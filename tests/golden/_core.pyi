@@ -1084,6 +1084,14 @@ class CacheStats:
         """Copies dropped to make space."""
 
     @property
+    def promotions(self) -> int:
+        """Moved to the first memory of a chain."""
+
+    @property
+    def demotions(self) -> int:
+        """Moved to a further memory of a chain."""
+
+    @property
     def invalidations(self) -> int:
         """Copies dropped by invalidate()."""
 
@@ -1253,9 +1261,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Sequence[tuple[int, int]] = (), trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
+        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:

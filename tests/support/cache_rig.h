@@ -63,7 +63,8 @@ class CacheRig {
   };
 
   CacheRig() : CacheRig(Options{}) {}
-  explicit CacheRig(Options options) : machine(small_machine()) {
+  explicit CacheRig(Options options)
+      : machine(options.cache.chain.empty() ? small_machine() : small_machine_with_far_node()) {
     options.fake.engines = {kCpuA, kCpuB};
     auto backend = std::make_unique<FakeBackend>(options.fake);
     fake = backend.get();

@@ -49,6 +49,18 @@ inline Machine small_machine() {
   return machine;
 }
 
+// The same with a second dram node 9 without CPUs.
+inline Machine small_machine_with_far_node() {
+  Machine machine = small_machine();
+  machine.nodes.insert(machine.nodes.end() - 1, Node{.id = NodeId{9},
+                                                     .kind = NodeKind::dram,
+                                                     .reason = "test",
+                                                     .name = "node 9",
+                                                     .capacity = 1_GiB,
+                                                     .distances = {{kDram, 30}, {kHbm, 30}}});
+  return machine;
+}
+
 // Nodes of DRAM with these CPUs, from number 0 on; `per_socket` of them on each socket, which is
 // unknown if it is 0.
 inline Machine machine_of(const std::vector<CpuSet>& nodes, unsigned per_socket = 0,

@@ -86,6 +86,8 @@ std::string openmetrics(const CacheStats& stats, std::string_view cache) {
   page.count("wasted_bytes", "Bytes prefetched and dropped without a use.",
              stats.wasted_bytes.value, "bytes");
   page.count("evictions", "Copies dropped for space.", stats.evictions);
+  page.count("promotions", "Blocks moved to the first memory of a chain.", stats.promotions);
+  page.count("demotions", "Blocks moved to a further memory of a chain.", stats.demotions);
   page.count("invalidations", "Copies dropped because the source changed.", stats.invalidations);
   page.count("failures", "Copies that failed.", stats.failures);
   page.count("refusals", "Accesses without space for a copy, or held for writing by others.",

@@ -81,6 +81,8 @@ class CacheTrace::File {
       case CacheEvent::Kind::invalidated: end(key, to_string(event.kind)); break;
       case CacheEvent::Kind::hit:
       case CacheEvent::Kind::inflight_hit:
+      case CacheEvent::Kind::promoted:
+      case CacheEvent::Kind::demoted:
       case CacheEvent::Kind::miss: write(key, 'n', to_string(event.kind), ""); break;
     }
     if (text_.size() >= kBuffered) flush();

@@ -48,6 +48,7 @@ void EntryPool::take_fill(CacheEntry& entry) {
 
 void EntryPool::give(CacheEntry& entry) {
   DCHECK(entry.data == nullptr && entry.pins == 0 && entry.planned == 0 && !entry.kept());
+  DCHECK(entry.moving == 0);
   entry.word = static_cast<std::uint32_t>(BlockState::absent);
   give_fill(entry);
   entry.newer = free_;
@@ -67,7 +68,8 @@ void EntryPool::give_fill(CacheEntry& entry) {
   if (entry.fill == nullptr) return;
   Fill& fill = *entry.fill;
   fill.transfer.reset();
-  fill.cancelled = fill.due = fill.for_space = false;
+  fill.cancelled = fill.due = fill.for_space = fill.up = false;
+  fill.from = nullptr;
   fill.error.reset();
   fill.thens.clear();
   fill.next = free_fills_;

@@ -48,6 +48,10 @@ struct Fill {
   std::uint64_t changed = 0;                 // when the block became dirty: 1, 2, ... in its shard
   bool due = false;                          // to be written back next
   bool for_space = false;                    // and then evicted
+  // For a move (chain.h): the entry whose bytes are copied, where these lie, and the direction.
+  struct CacheEntry* from = nullptr;
+  Extent bytes;
+  bool up = false;
 };
 
 // The fields that a hit reads besides the frame. With the frame's data and length: 48 bytes.
@@ -87,7 +91,8 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   // Index of the node in the cache. Unchanged while a Block holds the entry, so that its thread may
   // read it without the lock.
   std::uint8_t node = 0;
-  std::uint32_t planned = 0;  // items of plans that protect it
+  std::uint32_t moving : 1 = 0;    // the first entry of a move (chain.h)
+  std::uint32_t planned : 31 = 0;  // items of plans that protect it
 
   static constexpr std::size_t kMostNodes = 256;
 

@@ -390,3 +390,13 @@ def test_a_file_that_nobody_holds_stays_until_it_is_durable(
     cache.sync()
     cache.flush()
     assert not is_open()
+
+
+def test_a_chain_needs_another_memory(mover: headrace.Mover, memory_node: int) -> None:
+    budgets = {memory_node: BUDGET}
+    with pytest.raises(headrace.InvalidError, match="two budgets"):
+        headrace.Cache(mover, budgets, chain=[(memory_node, BUDGET)])
+    with pytest.raises(headrace.InvalidError, match="writable"):
+        headrace.Cache(mover, budgets, chain=[(memory_node, BUDGET)], writable=True)
+    cache = headrace.Cache(mover, budgets, chain=[])
+    assert (cache.stats().promotions, cache.stats().demotions) == (0, 0)

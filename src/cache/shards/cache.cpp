@@ -10,8 +10,9 @@
 #include <utility>
 
 #include "cache/core.h"
-#include "cache/shards.h"
+#include "cache/shards/shards.h"
 #include "core/fail.h"
+#include "core/waiting/patience.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -39,6 +40,20 @@ CacheStats::Percentiles percentiles(const Histogram& histogram) {
           .p50 = histogram.quantile(0.5),
           .p90 = histogram.quantile(0.9),
           .p99 = histogram.quantile(0.99)};
+}
+
+Status check_chain(const CacheOptions& options) {
+  if (options.chain.empty()) return {};
+  if (options.writable) {
+    return fail(ErrorCode::invalid,
+                "a writable cache with a chain; leave out CacheOptions::chain or ::writable");
+  }
+  if (options.budgets.size() != 1) {
+    return fail(ErrorCode::invalid,
+                "{} budgets above a chain; give one, and each of several a cache of its own",
+                options.budgets.size());
+  }
+  return {};
 }
 
 Status check_shards(const CacheOptions& options) {
@@ -81,6 +96,8 @@ std::string_view to_string(CacheEvent::Kind kind) {
     case CacheEvent::Kind::miss: return "miss";
     case CacheEvent::Kind::evicted: return "evicted";
     case CacheEvent::Kind::invalidated: return "invalidated";
+    case CacheEvent::Kind::promoted: return "promoted";
+    case CacheEvent::Kind::demoted: return "demoted";
   }
   return "unknown";
 }
@@ -275,6 +292,8 @@ std::size_t CacheShards::automatic(const CacheOptions& options, std::size_t cpus
 }
 
 Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOptions options) {
+  HEADRACE_TRY_STATUS(check_chain(options));
+  options.budgets.insert(options.budgets.end(), options.chain.begin(), options.chain.end());
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
   HEADRACE_TRY_STATUS(check_shards(options));
   const std::size_t shards = options.shards != 0
@@ -296,6 +315,7 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     : mover_(mover),
       reserve_checked_(options.reserve && !options.allocate),
       writable_(options.writable),
+      syncs_(mover.waiting()),
       mask_(shards - 1) {
   const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
   shift_ = static_cast<unsigned>(
@@ -395,27 +415,15 @@ Status CacheShards::write_back(const WriteBackOptions& options) {
   return first;
 }
 
-// One at a time, so that no call returns while another syncs what it took from the shards.
 Status CacheShards::sync(const WriteBackOptions& options) {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
-  const MutexLock lock(syncing_);
+  Patience patience(mover_.clock(), mover_.waiting(), options.timeout);
   HEADRACE_TRY_STATUS(write_back(options));
-  for (const auto& core : cores_) {
-    core->take_unsynced([this](const File& file)
-                            NO_THREAD_SAFETY_ANALYSIS { unsynced_[file.id()].file = &file; });
-  }
-  Status first;
-  for (auto at = unsynced_.begin(); at != unsynced_.end();) {
-    Unsynced& one = at->second;
-    const bool wanted = !options.extent || options.extent->object == one.file;
-    if (wanted && !one.error) {
-      const Status synced = one.file->sync();
-      if (!synced) one.error = synced.error();
-    }
-    if (wanted && one.error && first) first = Unexpected(*one.error);
-    at = wanted && !one.error ? unsynced_.erase(at) : std::next(at);
-  }
-  return first;
+  const auto take = [this](const Syncs::Add& add) {
+    for (const auto& core : cores_) core->take_unsynced(add);
+  };
+  return syncs_.sync(take, options.extent ? options.extent->object : nullptr, patience,
+                     options.stop);
 }
 
 Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
@@ -430,8 +438,9 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
                 "release it and forget() the object again");
   }
   if (writable_ && here()) {
-    const MutexLock lock(syncing_);
-    unsynced_.erase(object.id());
+    if (mover_.in_callback()) return fail(ErrorCode::invalid, kInCallback, "forget()");
+    Patience patience(mover_.clock(), mover_.waiting(), end - mover_.clock().now());
+    HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }
   for (const auto& core : cores_) {
     const Nanoseconds left = end - mover_.clock().now();
@@ -447,8 +456,8 @@ std::vector<ObjectId> CacheShards::reading() const {
     objects.insert(objects.end(), more.begin(), more.end());
   }
   if (here()) {
-    const MutexLock lock(syncing_);
-    for (const auto& [id, file] : unsynced_) objects.push_back(id);
+    const auto syncing = syncs_.pending();
+    objects.insert(objects.end(), syncing.begin(), syncing.end());
   }
   std::ranges::sort(objects);
   const auto repeated = std::ranges::unique(objects);
@@ -497,6 +506,8 @@ CacheStats CacheShards::stats() const {
     all.late += one.late;
     all.wasted_bytes += one.wasted_bytes;
     all.evictions += one.evictions;
+    all.promotions += one.promotions;
+    all.demotions += one.demotions;
     all.invalidations += one.invalidations;
     all.failures += one.failures;
     all.refusals += one.refusals;

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/shards.h"
+#include "cache/shards/shards.h"
 #include "tests/support/cache_rig.h"
 
 namespace headrace {

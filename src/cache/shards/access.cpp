@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cache/core.h"
-#include "cache/shards.h"
+#include "cache/shards/shards.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/waiting/backoff.h"
@@ -139,7 +139,7 @@ class CacheAccess {
   void refuse(const Extent& extent, Block& block, Error why);
 
  private:
-  enum class Next : std::uint8_t { done, submit, elsewhere, grow, await_slab, wait };
+  enum class Next : std::uint8_t { done, submit, elsewhere, below, grow, await_slab, wait };
   struct Step;
   struct Miss;
   void refuse(const Extent& extent, Block& block, Block::Refusal why);
@@ -197,7 +197,10 @@ void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, 
     all.submit();
     core_.writes_.start_due();
   }
-  if (!state_.signals.take_pump_due() && !state_.signals.growth_due) return;
+  if (!state_.signals.take_pump_due() && !state_.signals.growth_due &&
+      !state_.signals.moves_due.load()) {
+    return;
+  }
   all.submit();
   core_.pump().pump(true);
 }
@@ -288,7 +291,7 @@ bool CacheAccess::may_read(const Extent& extent, const CacheEntry* found, Block&
 
 void CacheAccess::serve_write(const Extent& extent, Block& block) {
   using Turn = Blocks::Turn;
-  if (const File* const file = core_.writes_.file_of(extent)) state_.blocks.note_file(*file);
+  if (const File* const file = core_.writes_.file_of(extent)) state_.blocks.files.note(*file);
   CacheEntry* entry = nullptr;
   const Turn turn = state_.blocks.enter_write(range_of(extent), entry);
   if (turn == Turn::wait) {
@@ -365,6 +368,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       all.submit();  // the fence takes a while
       return count_victims(miss.request.node);
     }
+    if (step.next == Next::below) continue;
     miss.waited = miss.waited || step.next != Next::elsewhere;
     if (step.next == Next::elsewhere) {
       miss.request.node = miss.targets.next();
@@ -423,6 +427,12 @@ CacheAccess::Step CacheAccess::look(Miss& miss, const Result<Destination>& to) {
 
 CacheAccess::Next CacheAccess::without_space(Miss& miss, const Result<Destination>& to) {
   if (miss.targets.more()) return Next::elsewhere;
+  if (to && !state_.options.chain.empty() && !miss.request.last_resort) {
+    const bool last = state_.space.node(miss.request.node).last;
+    miss.request.node = last ? to->node : static_cast<std::uint16_t>(miss.request.node + 1);
+    miss.request.last_resort = last;
+    return Next::below;
+  }
   if (to) miss.request.node = miss.targets.again();
   const bool fits = miss.request.extent.length.value <= state_.space.node(miss.request.node).budget;
   if (to && fits && state_.options.writable && state_.blocks.clean_some(miss.request.node) &&

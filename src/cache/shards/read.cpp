@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "cache/shards.h"
+#include "cache/shards/shards.h"
 #include "core/fail.h"
 
 namespace headrace {

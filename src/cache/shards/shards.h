@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "cache/core.h"
+#include "cache/shards/syncs.h"
 #include "headrace/cache.h"
 
 namespace headrace {
@@ -108,13 +109,7 @@ class CacheShards {
   const bool writable_;
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
-  // Files that were written since they were synced, or whose sync failed.
-  struct Unsynced {
-    const File* file = nullptr;
-    std::optional<Error> error = {};
-  };
-  mutable Mutex syncing_;
-  std::map<ObjectId, Unsynced> unsynced_ GUARDED_BY(syncing_);
+  Syncs syncs_;                                    // of files that were written
   std::size_t mask_ = 0;
   unsigned shift_ = 0;         // log2 of the bytes of a stretch
   unsigned shards_shift_ = 0;  // log2 of the shards

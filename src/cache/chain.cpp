@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/chain.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "cache/core.h"
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+
+void Chain::begin(CacheEntry& from, bool up) noexcept try {
+  if (from.moving != 0 || from.detached != 0 || from.now() != BlockState::ready) return;
+  Space::Node& node = shard_.space.node(from.node);
+  if (up ? node.top || from.length > shard_.space.node(0).budget : node.last) return;
+  CacheEntry& to = shard_.blocks.take(nullptr);
+  to.object = from.object;
+  to.id = from.id;
+  to.offset = from.offset;
+  to.by_prefetch = from.by_prefetch;
+  to.used = from.used;
+  to.fill->from = &from;
+  to.fill->entry = &to;
+  to.fill->up = up;
+  due_.push_back(*to.fill);
+  from.moving = 1;
+  shard_.space.spare(from);
+  shard_.hits.pin(from);
+  if (!up) node.leaving += from.length;
+  shard_.signals.moves_due = true;
+} catch (const std::bad_alloc&) {
+}
+
+bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
+  Space::Node& node = shard_.space.node(number);
+  const auto may = [](Frame& frame) { return entry_of(frame).droppable(false); };
+  const auto accept = [&](EvictionLinks& links) {
+    auto& entry = static_cast<CacheEntry&>(links);
+    return entry.droppable(false) &&
+           node.frames.find_row(entry, extent.length.value, extent.offset, may, row_);
+  };
+  if (node.order->choose(accept, PrefetchPlan::kSlice) == nullptr) return false;
+  for (Frame* frame : row_.frames) begin(entry_of(*frame), false);
+  return true;
+}
+
+void Chain::make_way(std::uint16_t number, const Extent& extent, bool urgent) noexcept try {
+  Space::Node& node = shard_.space.node(number);
+  if (node.last) return;
+  if (urgent && node.leaving < extent.length.value && !demote_row(number, extent)) return;
+  const std::uint64_t free =
+      std::min(std::max(node.budget / kFreeShare, 2 * extent.length.value), node.budget / 2);
+  for (std::size_t rows = 0; rows < kMostRows; ++rows) {
+    const std::uint64_t before = node.leaving;
+    if (node.used + free <= node.budget + node.leaving || !demote_row(number, extent)) return;
+    if (node.leaving == before) return;  // no memory
+  }
+} catch (const std::bad_alloc&) {
+}
+
+// Whether a move is still of use.
+bool Chain::wanted(const CacheEntry& to) const {
+  const CacheEntry& from = *to.fill->from;
+  return from.detached == 0 && (to.fill->up || (from.pins == 1 && from.planned == 0));
+}
+
+// The first memory from there on that has a gap; the last one evicts.
+Space::Outcome Chain::make_space(CacheEntry& to, std::optional<Growth>& growth) {
+  const CacheEntry& from = *to.fill->from;
+  SpaceRequest request{.extent = from.extent()};
+  if (!to.fill->up) request.node = static_cast<std::uint16_t>(from.node + 1);
+  for (;; ++request.node) {
+    const auto found = shard_.space.make(to, request, growth);
+    if (found == Space::Outcome::found || found == Space::Outcome::growth) return found;
+    if (to.fill->up || shard_.space.node(request.node).last) return found;
+  }
+}
+
+Chain::Taken Chain::take_due(std::span<CacheEntry*> out) {
+  std::array<CacheEntry*, PrefetchPlan::kSlice> sources{};
+  std::size_t looks = 0;
+  for (Fill* fill = due_.front(); fill != nullptr && looks < out.size(); fill = fill->next) {
+    sources[looks++] = fill->from;
+  }
+  shard_.hits.count_pins(std::span(sources).first(looks));
+  Taken taken;
+  for (; looks > 0; --looks) {
+    CacheEntry& to = *due_.front()->entry;
+    if (wanted(to)) {
+      const auto space = make_space(to, taken.wanted);
+      taken.stuck = space == Space::Outcome::growing && !to.fill->up;
+      if (taken.stuck || space == Space::Outcome::growth) break;
+      if (space == Space::Outcome::found) {
+        start(to);
+        out[taken.count++] = &to;
+        continue;
+      }
+    }
+    due_.remove(*to.fill);
+    give_up(to);
+  }
+  if (due_.front() == nullptr) shard_.signals.moves_due = false;
+  return taken;
+}
+
+void Chain::start(CacheEntry& to) {
+  Fill& fill = *to.fill;
+  due_.remove(fill);
+  moving_.push_back(fill);
+  shard_.blocks.describe(to);
+  const CacheEntry& from = *fill.from;
+  const Frames::Slab& slab = shard_.space.node(from.node).frames.slab_of(from);
+  fill.bytes = {slab.owner.get(), static_cast<std::uint64_t>(from.data - slab.begin),
+                Bytes{from.length}};
+  ++shard_.signals.started;
+  ++shard_.signals.running;
+}
+
+// A move that is not started: no space, or no longer of use.
+void Chain::give_up(CacheEntry& to) {
+  CacheEntry& from = *to.fill->from;
+  const bool up = to.fill->up;
+  const bool evict = !up && wanted(to);
+  shard_.blocks.give_unused(to);
+  if (!up) shard_.space.node(from.node).leaving -= from.length;
+  release(from, evict);
+}
+
+void Chain::end(CacheEntry& to, const Error* why) {
+  CacheEntry& from = *to.fill->from;
+  const bool up = to.fill->up;
+  moving_.remove(*to.fill);
+  if (from.detached == 0) shard_.hits.count_pins(from);
+  const std::uint8_t left = from.node;
+  const bool moved = why == nullptr && wanted(to);
+  const bool evict = why != nullptr && !up;
+  const Extent extent = from.extent();
+  if (!up) shard_.space.node(left).leaving -= from.length;
+  if (moved) {
+    shard_.blocks.replace(from, to);
+  } else {
+    shard_.blocks.give_unused(to);
+  }
+  release(from, evict);
+  if (moved) shard_.space.fit_budget_by(to.node, &to);
+  if (moved) make_way(to.node, extent, false);
+  shard_.space.released();
+}
+
+// The move no longer pins its first entry.
+void Chain::release(CacheEntry& from, bool evict) {
+  from.moving = 0;
+  if (evict && from.detached == 0 && from.pins == 1 && from.planned == 0) {
+    shard_.blocks.drop(from, CacheEvent::Kind::evicted);
+  }
+  shard_.blocks.unpin(from);
+}
+
+std::uint64_t Chain::pinned_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const FillList* list : {&due_, &moving_}) {
+    for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
+      if (fill->from->pins == 1) bytes += fill->from->length;
+    }
+  }
+  return bytes;
+}
+
+void Moves::start_due() noexcept {
+  while (state_.signals.moves_due.load() && !starting_.exchange(true)) {
+    bool more = true;
+    try {
+      while (more && state_.signals.moves_due.load()) more = start_some();
+    } catch (const std::bad_alloc&) {
+      more = false;
+    }
+    starting_ = false;
+    if (!more) return;
+  }
+}
+
+// False: the rest needs memory, or another thread.
+bool Moves::start_some() {
+  std::array<CacheEntry*, kMost> entries{};
+  Chain::Taken taken;
+  const bool may_grow = !state_.mover.in_callback();
+  {
+    const Locked lock(state_);
+    taken = state_.chain.take_due(entries);
+    if (taken.wanted && !may_grow) state_.space.cancel(*taken.wanted);
+  }
+  submit(std::span(entries).first(taken.count));
+  if (taken.wanted && may_grow) slabs_.grow(*taken.wanted);
+  return !taken.stuck && (!taken.wanted || may_grow);
+}
+
+void Moves::submit(std::span<CacheEntry* const> entries) noexcept {
+  if (entries.empty()) return;
+  std::array<Transfer, kMost> transfers;
+  try {
+    const MoveOptions options{
+        .priority = Priority::prefetch, .hint = CopyHint::automatic, .route = state_.options.route};
+    std::array<MovePair, kMost> pairs;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      pairs[i] = {entries[i]->fill->to, entries[i]->fill->bytes};
+    }
+    state_.mover.copy(std::span(pairs).first(entries.size()),
+                      std::span(transfers).first(entries.size()), options);
+  } catch (const std::bad_alloc&) {
+    const Error why = out_of_memory().error();
+    for (CacheEntry* entry : entries) fills_.moved(*entry, &why);
+    return;
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    // Two pointers and the first callback of the transfer: allocates nothing (mover.h).
+    transfers[i].on_done([this, entry = entries[i]](const Result<MoveStats>& outcome) {
+      fills_.moved(*entry, outcome ? nullptr : &outcome.error());
+    });
+  }
+}
+
+}  // namespace headrace

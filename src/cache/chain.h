@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves of blocks between the memories of a chain (CacheOptions::chain,
+// docs/design/cache/chain.md).
+//
+// Invariants:
+// M1. A move copies a block to a second entry that is in no index. Accesses find the first entry,
+//     whose bytes stay as they are. So an access never waits for a move.
+// M2. A move pins its first entry: its frame and entry stay until the move has ended, also if the
+//     block is dropped meanwhile.
+// M3. The second entry takes the place of the first one in the index only if the copy succeeded and
+//     the first one is still there. invalidate(), clear() and flush() remove it, so the bytes of a
+//     move never outlive them.
+// M4. A block that others hold or plan to use is not demoted. A block whose demotion failed is
+//     evicted, so that space is made in any case.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "cache/space.h"
+#include "cache/structures/entry.h"
+#include "core/intrusive_list.h"
+#include "core/mutex.h"
+
+namespace headrace {
+
+class Fills;
+class Slabs;
+struct Shard;
+struct ShardState;
+
+// The moves of a shard that are to be started or in flight. Guarded by the shard's lock.
+class Chain {
+ public:
+  explicit Chain(const Shard& shard) : shard_(shard) {}
+
+  // Moves the block to the first memory. Without memory for the move it stays.
+  void promote(CacheEntry& entry) noexcept { begin(entry, true); }
+  // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
+  // none. Does nothing for the last memory, whose blocks are evicted.
+  void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
+  // Takes moves to submit, which are in flight from now on.
+  struct Taken {
+    std::size_t count = 0;
+    std::optional<Growth> wanted;  // a slab that the next one needs
+    bool stuck = false;            // another thread allocates it
+  };
+  Taken take_due(std::span<CacheEntry*> out);
+  // The move to `entry` has ended. `why`: the error; null: success.
+  void end(CacheEntry& entry, const Error* why);
+  // Bytes that are pinned by moves only.
+  std::uint64_t pinned_bytes() const;
+
+ private:
+  // Bytes of a memory that is not the last one are free, so that misses and promotions find space:
+  // this share, and two blocks.
+  static constexpr std::uint64_t kFreeShare = 16;
+  static constexpr std::size_t kMostRows = 16;  // demoted by one call
+
+  void begin(CacheEntry& from, bool up) noexcept;
+  bool demote_row(std::uint16_t node, const Extent& extent);
+  bool wanted(const CacheEntry& to) const;
+  Space::Outcome make_space(CacheEntry& to, std::optional<Growth>& growth);
+  void start(CacheEntry& to);
+  void give_up(CacheEntry& to);
+  void release(CacheEntry& from, bool evict);
+
+  const Shard& shard_;
+  using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
+  FillList due_;
+  FillList moving_;
+  Frames::Row row_;  // reused by each search
+};
+
+// Starts the moves of a shard. Thread-safe. Takes the lock for its part of the work.
+class Moves {
+ public:
+  Moves(ShardState& state, Fills& fills, Slabs& slabs)
+      : state_(state), fills_(fills), slabs_(slabs) {}
+
+  // Starts the moves that are due; a thread that does so already goes on with these. May be called
+  // in callbacks of the Mover, which allocate no slab: then the next call starts the rest.
+  void start_due() noexcept;
+
+ private:
+  static constexpr std::size_t kMost = 16;  // submitted together
+
+  bool start_some();
+  void submit(std::span<CacheEntry* const> entries) noexcept;
+
+  ShardState& state_;
+  Fills& fills_;
+  Slabs& slabs_;
+  std::atomic<bool> starting_{false};
+};
+
+}  // namespace headrace

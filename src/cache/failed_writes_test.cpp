@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Write-backs that fail or cannot start, and what waits for them.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "core/fail.h"
+#include "tests/support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::uint64_t kUnit = 512;
+
+// Write-backs of the first `bad` units fail while `broken`.
+struct FailingRig {
+  FailingRig(std::uint64_t units, std::uint64_t budget, std::uint64_t bad)
+      : source(units * kUnit), rig(options(budget, bad)) {}
+
+  CacheRig::Options options(std::uint64_t budget, std::uint64_t bad) {
+    CacheRig::Options made;
+    made.fake.inside_chance = 1;
+    made.fake.script = [this, bad](const Piece& piece, std::uint64_t) -> Status {
+      if (!broken || piece.to.object != &source.object()) return {};
+      if (piece.to.offset < bad * kUnit) return fail(ErrorCode::io, "a bad sector");
+      return {};
+    };
+    made.cache.slab = 4096_B;
+    made.cache.shards = 1;
+    made.cache.writable = true;
+    made.budget = Bytes{budget * kUnit};
+    made.clock = &clock;
+    made.observe = false;
+    return made;
+  }
+  Extent unit(std::uint64_t index) const { return source.at(index * kUnit, kUnit); }
+  Status set(std::uint64_t index, int value) {
+    Block block = rig.cache->access(unit(index), {.write = true});
+    HEADRACE_TRY(const auto bytes, block.wait_to_write());
+    std::memset(bytes.data(), value, bytes.size());
+    return {};
+  }
+  int in_source(std::uint64_t index) const { return std::to_integer<int>(*unit(index).memory()); }
+
+  ManualClock clock;
+  bool broken = true;
+  Source source;
+  CacheRig rig;
+};
+
+TEST(CacheFailedWriteTest, DirtyBlocksBehindAThousandFailedOnes_GoBack) {
+  constexpr std::uint64_t kBad = 1100;
+  FailingRig test(8000, 2000, kBad);
+  for (std::uint64_t i = 0; i < kBad; ++i) ASSERT_TRUE(test.set(i, 1));
+  EXPECT_FALSE(test.rig.cache->write_back());
+  for (std::uint64_t i = kBad; i < 6000; ++i) {
+    const Status written = test.set(i, 2);
+    ASSERT_TRUE(written) << i << ": " << written.error().message;
+  }
+  EXPECT_GT(test.rig.cache->stats().written_back, 3000u);
+  EXPECT_EQ(test.in_source(kBad), 2);
+  test.broken = false;
+  ASSERT_TRUE(test.rig.cache->write_back());
+  for (std::uint64_t i = 0; i < kBad; ++i) ASSERT_EQ(test.in_source(i), 1) << i;
+}
+
+TEST(CacheFailedWriteTest, FailedWriteBack_IsTriedAgainForItsSpace_AfterAPause) {
+  FailingRig test(64, 8, 64);
+  for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(test.set(i, 1));
+  EXPECT_FALSE(test.rig.cache->write_back());
+  const std::uint64_t failures = test.rig.cache->stats().write_failures;
+  EXPECT_EQ(test.rig.cache->access(test.unit(20)).wait().error().code, ErrorCode::io);
+  EXPECT_EQ(test.rig.cache->stats().write_failures, failures) << "not before the pause";
+  test.broken = false;
+  test.clock.advance(std::chrono::seconds{11});
+  const Block block = test.rig.cache->access(test.unit(20));
+  EXPECT_TRUE(block.wait().has_value());
+  EXPECT_EQ(test.rig.cache->stats().bytes_dirty, 0_B);
+}
+
+// Both victims are held, so no write-back will make space.
+TEST(CacheFailedWriteTest, AccessWithoutVictims_DoesNotWaitForTheirHolders) {
+  FailingRig test(8, 2, 0);
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(test.set(i, 1));
+    held.push_back(test.rig.cache->access(test.unit(i), {.write = true}));
+  }
+  bool asked = false;
+  const std::function<bool()> stop = [&] { return asked = true; };
+  const Block block = test.rig.cache->access(test.unit(5), {.write = true, .stop = &stop});
+  EXPECT_EQ(block.wait().error().code, ErrorCode::exhausted);
+  EXPECT_FALSE(asked) << "it did not wait";
+}
+
+}  // namespace
+}  // namespace headrace
