@@ -180,7 +180,7 @@ def test_a_kernel_that_takes_something_else_is_told(kernel: FakeKernel) -> None:
     before = kernel.everything()
     take = kernel._write
     kernel._write = lambda name, value: take(name, "7" if value == "3" else value)  # type: ignore
-    with pytest.raises(headrace.InvalidError, match=f"told 3 in /{BALANCING} and says 7"):
+    with pytest.raises(headrace.InvalidError, match=f"took 3 in /{BALANCING} but reads back 7"):
         switch.on(kernel, Wish())
     assert kernel.everything() == before
 
