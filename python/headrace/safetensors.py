@@ -143,13 +143,14 @@ def load(
     their size); "cpu", "cuda:0": tensors of PyTorch there. `on`, `pin`: the placement of memory of
     the host, and whether it is registered for copies to GPUs.
     `into`: arrays, tensors of PyTorch (also on a GPU), Objects or Extents by name, contiguous and
-    of the tensors' sizes; only these are read, and are what is returned.
+    of the tensors' sizes; only these are read, and are what is returned. Arrays and tensors are
+    of the tensors' types, or of bytes.
     `keep`: from a copy in DRAM that processes of this host share and later starts find; each byte
     is then read once from the disk. Tensors that are written to become this process's own.
 
     All files are read at once, each in its order: parts in the page cache from there, others past
-    it. Errors: InvalidError: a file is no safetensors file; a name or size of `into` is not the
-    files'; a tensor is in two files, or not in that of the index. IoError: a file could not be
+    it. Errors: InvalidError: a file is no safetensors file; a name, size or type of `into` is not
+    the files'; a tensor is in two files, or not in that of the index. IoError: a file could not be
     read, or was changed meanwhile. ExhaustedError: no memory. TimedOutError: after an hour.
     UnsupportedError: there is no PyTorch.
     """
@@ -276,12 +277,18 @@ class _Loading:
             if name not in of:
                 raise InvalidError(f"{self._found.paths[0].parent} has no tensor {name!r}")
             number = of[name]
-            _, _, offset, length = self.parts[number].table.find(name)
+            kind, _, offset, length = self.parts[number].table.find(name)
             array, target, has = _destination(memory, self._mover.machine, home)
             if has != length:
                 raise InvalidError(
                     f"{self.opened[number].path}: {name!r} has {length} bytes, and {has} in what "
                     "it is loaded into"
+                )
+            its = getattr(memory, "dtype", None)
+            if its is not None and not arrays.fits(its, kind):
+                raise InvalidError(
+                    f"{self.opened[number].path}: {name!r} is of type {kind}, and what it is "
+                    f"loaded into is of {its}"
                 )
             if length:
                 wanted[number].append(Wanted(offset, length, array, target, 0))
