@@ -34,6 +34,7 @@ std::optional<std::uint32_t> Tiers::take_slots(unsigned index, std::size_t count
 }
 
 void Tiers::evict_for(std::size_t waiting) {
+  if (store_.table.tier(0).folder != nullptr) return;  // take_slots() evicts there
   evict(0, waiting, Loss::allowed);
   evict(0, waiting + reserve_of(0), Loss::never);
   for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {

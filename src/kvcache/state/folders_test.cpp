@@ -184,6 +184,40 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
   EXPECT_EQ(rig.store->stats().stores.failed, 0u);
 }
 
+// Each disk takes long to fail: a store that went from disk to disk would never end.
+TEST_F(KvFolders, DisksThatFailSlowly_EndAStoreWithinAMinuteOfTrying) {
+  rig.open(options(0));
+  rig.files->unwritable = true;
+  const std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).first(2));
+  std::vector<std::byte> copy = bytes;
+  const MemoryRange memory(copy, kDram);
+  const auto store = [&](std::size_t i) {
+    return *rig.store->store({&keys[i], 1},
+                             whole(memory).part(rig.bytes_of(i).value, rig.geometry.block()));
+  };
+  const auto fail_slowly = [&] {
+    rig.files->held = true;
+    rig.store->poll();
+    clock.advance(std::chrono::seconds{11});
+    rig.files->release();
+    rig.files->held = true;
+    rig.store->poll();
+  };
+  rig.files->held = true;
+  const kvcache::Stored first = store(0);
+  for (int i = 0; i < 6; ++i) fail_slowly();
+  EXPECT_FALSE(first.done());  // it is tried on other disks, and again
+  for (int i = 0; i < 2; ++i) fail_slowly();
+  EXPECT_EQ(first.poll(), (kvcache::StoredCounts{.failed = 1}));
+  rig.files->release();
+  rig.files->unwritable = false;
+  rig.settle();
+  clock.advance(std::chrono::seconds{11});
+  rig.store->poll();  // headers are overwritten, so no disk is left with a block that is not there
+  EXPECT_EQ(store(1).wait()->stored, 1u);
+  EXPECT_EQ(rig.store->contains(std::span(keys).first(2)), (std::vector{false, true}));
+}
+
 // Such an error says nothing of the disk.
 TEST_F(KvFolders, TimeOut_ClosesNoDisk) {
   rig.open(options(0));

@@ -464,8 +464,9 @@ void BlockTable::ready(Copy& copy, unsigned index) {
   sharing.show(*copy.entry);
 }
 
-void BlockTable::damage(Copy& copy, unsigned index) {
+void BlockTable::damage(Copy& copy, unsigned index, bool torn) {
   if (copy.state != Copy::State::ready) return;
+  copy.entry->torn = torn;
   Tier& tier = tiers_[index];
   tier.order->remove(copy);
   copy.state = Copy::State::damaged;
@@ -487,6 +488,7 @@ void BlockTable::withdraw(Copy& copy, unsigned index) {
 void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   Tier& tier = tiers_[index];
   const bool filling = copy.state == Copy::State::filling;
+  const bool torn = copy.state == Copy::State::damaged && copy.entry->torn;
   if (filling) tier.filling -= static_cast<unsigned>(slots_of(copy.entry->bytes));
   --tier.copies;
   copy.state = Copy::State::none;
@@ -499,8 +501,8 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
       stale = stale || tier.folder->listed(slot);
     }
   }
-  if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
-    const bool failed = half && !copy.entry->removed;
+  if (tier.folder != nullptr && (half || stale || torn || copy.entry->removed)) {
+    const bool failed = (half || torn) && !copy.entry->removed;
     for (std::uint32_t slot = copy.slot; slot != kNoSlot; slot = tier.next_of(slot)) {
       // A flush() that waits for the copy also waits for its headers.
       const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();
