@@ -162,6 +162,16 @@ TEST_F(KvFolders, LostDisk_CostsNoBlockInMemory) {
   EXPECT_EQ(rig.store->stats().reopened, 16u);
 }
 
+TEST_F(KvFolders, LostDisk_IsNotWrittenToWhileItIsClosed) {
+  rig.open(options(0));
+  rig.files->lost = inode(1);  // the emptiest
+  for (const kvcache::Key& key : std::span(keys).first(8)) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_LE(rig.files->lost_writes.load(), 3u);  // a block, its header, and that once more
+}
+
 // Every 10 s one slot of it is tried, and none of its blocks leaves for more.
 TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
   rig.open(options(0));
@@ -178,6 +188,7 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
     const std::uint64_t most = round == 0 ? 16 : 2;  // a block and its header
     EXPECT_LE(rig.files->lost_writes.load() - errors, most);
   }
+  EXPECT_GE(rig.store->stats().tiers[0].blocks, 20u);  // its own stay for the most part
   rig.files->lost = 0;
   clock.advance(std::chrono::seconds{10});
   ASSERT_EQ(rig.put(std::span(keys).subspan(next, 8))->stored, 8u);

@@ -41,11 +41,12 @@ bool Tier::any_refuses() const {
                              [](const Disk& each) { return each.state != Disk::State::open; });
 }
 
-bool Tier::may_evict(std::uint32_t slot, Nanoseconds now) const {
+bool Tier::may_evict(std::uint32_t slot, std::size_t count, Nanoseconds now) const {
   if (folder == nullptr) return true;
   const unsigned number = free.disk_of(slot);
+  if (folder->starts()[number + 1] - folder->starts()[number] < count) return false;
   const Disk& each = disk.disks[number];
-  return each.state != Disk::State::closed || (now >= each.again && free.aside(number) == 0);
+  return each.state != Disk::State::closed || now >= each.again;
 }
 
 bool Tier::refused(std::uint32_t slot) const {

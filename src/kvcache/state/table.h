@@ -194,9 +194,9 @@ struct Tier {
   void disk_has(std::uint32_t first) REQUIRES(kTable);
   // All slots that got no space may be tried again. Disks that failed stay closed.
   void reopen_disks() REQUIRES(kTable);
-  // Whether the block in the slot may be evicted. Of a closed disk that is due only one may, if
-  // there is no free slot to try.
-  bool may_evict(std::uint32_t slot, Nanoseconds now) const REQUIRES(kTable);
+  // Whether the block in the slot may be evicted for one of `count` slots: its disk has as many,
+  // and takes writes or is due to be tried.
+  bool may_evict(std::uint32_t slot, std::size_t count, Nanoseconds now) const REQUIRES(kTable);
   // Whether no disk takes writes.
   bool all_closed(Nanoseconds now) const REQUIRES(kTable);
   // Whether some disk is full or closed.
