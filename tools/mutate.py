@@ -122,6 +122,8 @@ def plant(mutation: Mutation, units: Units, commands: Commands) -> Outcome:
     done = commands.run([str(program), *filters], log, units.folder)
     seconds += done.cpu_seconds
     shutil.rmtree(folder)
+    if "Running 0 tests" in done.said:
+        return Outcome("STALE", f"{mutation.program} has no test {mutation.tests}", seconds)
     if done.status == 0:
         return Outcome("NOT NOTICED", f"by {mutation.program} {mutation.tests}", seconds)
     return Outcome("noticed", failing(done.said), seconds)

@@ -16,6 +16,7 @@ import numpy
 
 import headrace
 from headrace import kvcache
+from headrace._plugin import Warner
 from headrace._serving.client import Attached, Done
 from headrace.kvcache import memory_range
 
@@ -169,6 +170,7 @@ class StoredPages(Pages):
         self._range: headrace.MemoryRange | None = None
         if memory.region is not None:
             self._range = memory_range(memory.region_bytes(), machine)
+        self._warner = Warner(_log)
         self._part = max(1, _PART_BYTES // self.page_bytes)
         # The store would refuse a part of more than `in_flight` bytes.
         self._stored_at_once = max(1, in_flight // 2 // self.page_bytes)
@@ -208,7 +210,7 @@ class StoredPages(Pages):
                 names, memory, place = _part_of(part, keys, into, positions)
                 loads.append(self._store.load_blocks(names, memory, **place))
         except (headrace.Error, MemoryError) as error:
-            _log.warning("pages are computed again: %s", error)
+            self._warner.warn("pages are computed again: %s", error)
         there = [has for load in _ended(loads) for has in load.loaded]
         return there + [False] * (len(keys) - len(there))
 
@@ -219,13 +221,14 @@ class StoredPages(Pages):
             try:
                 stored = self._store.store(names, memory, **place)
             except (headrace.Error, MemoryError) as error:
-                _log.warning("pages are not kept: %s", error)
-                break
+                self._warner.warn("pages are not kept: %s", error)
+                return there + [False] * (len(keys) - len(there))
             _wait(stored)
             counts = stored.wait(0)
             all_kept = counts.stored + counts.present == len(names)
             there += [True] * len(names) if all_kept else self._store.contains(names)
-        return there + [False] * (len(keys) - len(there))
+        self._warner.not_kept("pages", self._store.stats())
+        return there
 
 
 class WritersPages(StoredPages):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -16,6 +18,9 @@ from headrace._format import size
 from headrace._serving.client import Attached
 
 T = TypeVar("T")
+
+#: A warning that goes on is repeated this often.
+_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,38 @@ class Settings:
             workers=self.workers,
             list_dropped=list_dropped,
         )
+
+
+class Warner:
+    """Warnings of a plug-in, each at most once a minute. Thread-safe."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._again: dict[str, float] = {}  # when each may be repeated
+        self._counts = (0, 0)  # blocks kept and not kept until the last warning
+
+    def warn(self, message: str, *arguments: object) -> bool:
+        """Whether it was said."""
+        now = time.monotonic()
+        if now < self._again.get(message, 0.0):
+            return False
+        self._again[message] = now + _AGAIN_SECONDS
+        self._log.warning(message, *arguments)
+        return True
+
+    def not_kept(self, blocks: str, stats: Any) -> None:
+        """Warns if blocks were not kept since the last warning. `stats`: of the store, now."""
+        kept = stats.stores.stored
+        lost = stats.stores.refused + stats.stores.failed + stats.failed
+        kept_before, lost_before = self._counts
+        if lost <= lost_before:
+            return
+        age = stats.last_error_age
+        recent = age is not None and age < _AGAIN_SECONDS
+        why = stats.last_error if recent else "all slots are in use, or in_flight is too small"
+        told = f"%d {blocks} were not kept, and %d were, since the last warning: %s"
+        if self.warn(told, lost - lost_before, kept - kept_before, why):
+            self._counts = (kept, lost)
 
 
 def bytes_of(setting: int | str) -> int:

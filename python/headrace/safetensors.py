@@ -144,14 +144,15 @@ def load(
     unsigned integers of their size. "cpu", "cuda:0": tensors of PyTorch there. `on`, `pin`:
     placement of host memory, and whether it is registered for copies to GPUs. `into`: memory by
     name: arrays, tensors of PyTorch (also on a GPU), Objects or Extents, contiguous and of the
-    tensors' sizes. Only these tensors are read, and `into` is returned. `keep`: load from a copy in
-    DRAM that processes of this host share and later starts find, so that each byte is read once
-    from the disk. Tensors that are written to become this process's own.
+    tensors' sizes; arrays and tensors also of their types, or of bytes. Only these tensors are
+    read, and `into` is returned. `keep`: load from a copy in DRAM that processes of this host share
+    and later starts find, so that each byte is read once from the disk. Tensors that are written to
+    become this process's own.
 
     All files are read at once, each in its order. Parts in the page cache are copied from there,
-    others are read past it. Errors: InvalidError: a file is no safetensors file; a name or size of
-    `into` differs from the files'; a tensor is in two files, or not in the file that the index
-    names. IoError: a file could not be read, or changed meanwhile. ExhaustedError: no memory.
+    others are read past it. Errors: InvalidError: a file is no safetensors file; a name, size or
+    type of `into` differs from the files'; a tensor is in two files, or not in the file that the
+    index names. IoError: a file could not be read, or changed meanwhile. ExhaustedError: no memory.
     TimedOutError: after an hour. UnsupportedError: PyTorch is missing.
     """
     found = shards(path)
@@ -277,12 +278,18 @@ class _Loading:
             if name not in of:
                 raise InvalidError(f"{self._found.paths[0].parent} has no tensor {name!r}")
             number = of[name]
-            _, _, offset, length = self.parts[number].table.find(name)
+            kind, _, offset, length = self.parts[number].table.find(name)
             array, target, has = _destination(memory, self._mover.machine, home)
             if has != length:
                 raise InvalidError(
                     f"{self.opened[number].path}: {name!r} has {length} bytes, and {has} in what "
                     "it is loaded into"
+                )
+            its = getattr(memory, "dtype", None)
+            if its is not None and not arrays.fits(its, kind):
+                raise InvalidError(
+                    f"{self.opened[number].path}: {name!r} is of type {kind}, and what it is "
+                    f"loaded into is of {its}"
                 )
             if length:
                 wanted[number].append(Wanted(offset, length, array, target, 0))

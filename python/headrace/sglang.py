@@ -115,8 +115,15 @@ class Storage(HiCacheStorage):
 
     def on_host_pools_registered(self) -> None:
         """Opens the folders. Errors: as of headrace.kvcache.Store, and InvalidError for pages that
-        have no place that a single copy reaches.
+        have no place that a single copy reaches. After an error all folders are closed.
         """
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
         memories = {
             name: PoolMemory(pool, self._zero_copy and name == _KV)
             for name, pool in self._host_pools.items()

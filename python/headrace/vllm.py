@@ -26,7 +26,7 @@ from typing import Any, ClassVar, TypeVar
 import headrace
 from headrace import _plugin, kvcache
 from headrace._core import KvJobs
-from headrace._plugin import bytes_of, make_folder, settings_of
+from headrace._plugin import Warner, bytes_of, make_folder, settings_of
 from headrace._serving.client import Attached
 from headrace._serving.jobs import Jobs
 from headrace.kvcache import memory_range
@@ -153,6 +153,7 @@ class HeadraceTier(SecondaryTierManager):
             else KvJobs(self._store, view)
         )
         self._warned = False
+        self._warner = Warner(_log)
         self._pending: dict[int, _Job] = {}  # by their numbers
         self._ready: list[JobResult] = []
         self._events: list[OffloadingEvent] = []
@@ -215,7 +216,7 @@ class HeadraceTier(SecondaryTierManager):
             job = self._pending.pop(number)
             if error:
                 lost = "are computed again" if job.loads else "are not kept"
-                _log.warning("chunks %s: %s", lost, error)
+                self._warner.warn(f"chunks {lost}: %s", error)
             self._ready.append(job.result(number, loaded, there, self.block_size_bytes))
             if self._stored is not None and not job.loads:
                 self._new.update((kvcache.key(key), key) for key in job.keys)
@@ -302,6 +303,7 @@ class HeadraceTier(SecondaryTierManager):
         source = self._jobs if isinstance(self._jobs, Jobs) else self._store
         if (counts := source.stats()) is None:
             return None
+        self._warner.not_kept("chunks", counts)
         folder = counts.tiers[-1]
         stats = OffloadingConnectorStats()
         stats.set_gauge(_USED, folder.used)
@@ -335,7 +337,10 @@ def _format_of(spec: Any) -> str:
         config.model.dtype,
         config.cache.tokens_per_hash,
         spec.blocks_per_chunk,
-        [[group.tokens_per_block, list(group.layer_names)] for group in config.groups],
+        [  # a key has the number of its group
+            [group.group_id, group.tokens_per_block, list(group.layer_names)]
+            for group in config.groups
+        ],
         None if alike else [*shape, parallel.rank],
         config.replicated_layout,
         config.kv_cache_layout if config.canonical_layout else None,

@@ -156,17 +156,19 @@ void Arrivals::place(Later& later) {
   while (!waiting_.empty()) {
     const auto* const next = static_cast<const Arrival*>(waiting_.first());
     const std::size_t count = table.slots_of(next->entry->bytes);
-    const auto slot =
-        table.closing ? std::nullopt : store_.tiers.take_slots(0, count, Tiers::Loss::allowed);
-    if (!slot && !table.closing && count <= first.largest() &&
-        first.leaving + first.writing + first.filling > 0) {
+    const bool late = next->last_try && store_.mover.clock().now() >= *next->last_try;
+    const bool ends = table.closing || late;
+    const auto slot = ends ? std::nullopt : store_.tiers.take_slots(0, count, Tiers::Loss::allowed);
+    if (!slot && !ends && count <= first.largest() &&
+        first.leaving + first.writing + first.filling > first.unlisting) {
       break;
     }
     std::unique_ptr<Arrival> arrival(static_cast<Arrival*>(waiting_.pop()));
     waiting_slots_ -= count;
     if (!slot) {
-      ++table.counts().stores.refused;
-      give_up(std::move(arrival), &StoredCounts::refused, later);
+      const auto what = late ? &StoredCounts::failed : &StoredCounts::refused;
+      ++(table.counts().stores.*what);
+      give_up(std::move(arrival), what, later);
       continue;
     }
     arrival->entry->waiting = false;
@@ -289,6 +291,7 @@ bool Arrivals::place_again(Arrival& arrival, const Error& why) {
   Copy& copy = entry.copies[0];
   const Nanoseconds now = store_.mover.clock().now();
   const bool next = table.tier(0).disk_refused(copy.slot, why, now);
+  if (!arrival.last_try) arrival.last_try = now + kTryDisks;
   if (!next || entry.removed || table.closing) return false;
   entry.waiting = true;
   table.drop(copy, 0, true);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "kvcache/state/epochs.h"
@@ -13,6 +14,9 @@
 #include "kvcache/state/user_memory.h"
 
 namespace headrace::kvcache {
+
+// How long a block is tried on further disks, counted from the first that refuses it.
+inline constexpr Nanoseconds kTryDisks = std::chrono::minutes{1};
 
 struct StoredState final : Job, std::enable_shared_from_this<StoredState> {
   StoreCore* core = nullptr;
@@ -36,10 +40,11 @@ struct Arrival final : Copying {
   // For a folder as the only tier: memory in which CPUs see the block, if they do not see the
   // user's or its layers lie apart.
   std::shared_ptr<const Object> passage;
-  bool gathering = false;        // the copy to `passage` is in flight
-  bool writing = false;          // the copy to a folder is in flight
-  std::uint64_t mends = 0;       // Folders::mends() before it
-  void run() noexcept override;  // starts its copy
+  bool gathering = false;               // the copy to `passage` is in flight
+  bool writing = false;                 // the copy to a folder is in flight
+  std::uint64_t mends = 0;              // Folders::mends() before it
+  std::optional<Nanoseconds> last_try;  // kTryDisks after a disk refused it
+  void run() noexcept override;         // starts its copy
   void copied(const Result<MoveStats>& outcome) noexcept override;
 };
 

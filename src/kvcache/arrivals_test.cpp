@@ -181,6 +181,25 @@ TEST(KvStoring, ClosedWhileABlockArrives_EndsEachStoreOfIt) {
   EXPECT_EQ(*second->poll(), (kvcache::StoredCounts{.present = 1, .refused = 1}));
 }
 
+// It may never be written.
+TEST(KvStoring, WithoutSlots_WaitsForNoHeaderThatFailedBefore) {
+  ManualClock clock;
+  KvRig rig({.clock = &clock});
+  rig.open({}, 1);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 2));
+  rig.files->unwritable = true;
+  ASSERT_EQ(rig.put(std::span(keys).first(1))->failed, 1u);
+  rig.settle();
+  clock.advance(std::chrono::seconds{10});
+  rig.files->held = true;
+  rig.store->poll();  // its header is overwritten again
+  std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).last(1));
+  const MemoryRange memory(bytes, kDram);
+  const auto second = rig.store->store(std::span(keys).last(1), whole(memory));
+  EXPECT_EQ(second->poll(), (kvcache::StoredCounts{.refused = 1}));
+  rig.files->release();
+}
+
 // A disk that accepts no writes for now costs no block that is there.
 TEST(KvStoring, ToAClosedDisk_EvictsNothing) {
   ManualClock clock;

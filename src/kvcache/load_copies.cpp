@@ -66,7 +66,7 @@ bool find_doubts(StoreCore& store, LoadGroup& group) {
         group.doubts.push_back({i, layer});
         continue;
       }
-      store.loads.fail_item(group, i, kNotWritten, true);
+      store.loads.fail_item(group, i, kNotWritten, true, true);
       break;
     }
   }
@@ -86,7 +86,7 @@ void decide(StoreCore& store, LoadGroup& group) noexcept {
     if (folder.fits(item.slot_of(layer), item.entry->key, layer, read)) {
       std::memcpy(to.memory(), read.data(), read.size());
     } else {
-      store.loads.fail_item(group, i, kNotWritten, true);
+      store.loads.fail_item(group, i, kNotWritten, true, true);
     }
   }
   group.decided = true;
@@ -349,7 +349,8 @@ bool Loads::may_be_lost(const LoadGroup& group, const LoadItem& item) const {
   return source.memory() == nullptr && source.node() != group.load->into.object->node();
 }
 
-void Loads::fail_item(LoadGroup& group, unsigned index, const Error& error, bool read) noexcept {
+void Loads::fail_item(LoadGroup& group, unsigned index, const Error& error, bool read,
+                      bool torn) noexcept {
   LoadItem& item = group.load->items[index];
   item.failed = true;
   const std::size_t block = group.load->numbers[index];
@@ -360,7 +361,7 @@ void Loads::fail_item(LoadGroup& group, unsigned index, const Error& error, bool
   if (!read || error.code != ErrorCode::io || !may_be_lost(group, item)) return;
   const TableLock lock(store_.table);
   store_.table.note(error);
-  store_.table.damage(item.entry->copies[item.tier], item.tier);
+  store_.table.damage(item.entry->copies[item.tier], item.tier, torn);
 }
 
 // Marks the failed parts of a transfer.

@@ -45,8 +45,10 @@ class Loads {
   void settle(LoadGroup& group) noexcept;
 
   bool from_folder(const LoadItem& item) const;
-  // The block is not loaded. `read`: the error is of the bytes in its tier.
-  void fail_item(LoadGroup& group, unsigned item, const Error& error, bool read) noexcept;
+  // The block is not loaded. `read`: the error is of the bytes in its tier. `torn`: these could be
+  // read, and are not what was written.
+  void fail_item(LoadGroup& group, unsigned item, const Error& error, bool read,
+                 bool torn = false) noexcept;
   // Where a layer of a block is put first: the user's memory, or memory that it passes through.
   Extent landing(const LoadState& load, unsigned item, unsigned layer) const noexcept;
 

@@ -80,6 +80,7 @@ void Remover::retry() noexcept {
   if (failed_.empty() || store_.table.closing) return;
   for (Slot& slot : failed_) {
     ++folder.filling;
+    ++folder.unlisting;
     slot.side = folder.fills.begin();
     slots_.push_back(slot);
   }
@@ -133,6 +134,7 @@ void Remover::copied(const Result<MoveStats>& outcome) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
       const Slot& slot = batch_[i];
       --folder.filling;
+      if (slot.retried) --folder.unlisting;
       folder.fills.end(slot.side);
       const std::optional<Status> written = copy_->poll(i);
       if (outcome || (written && *written)) {

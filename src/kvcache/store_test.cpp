@@ -509,6 +509,12 @@ TEST_F(KvSizes, InNeighbouringSlots_AreOneCopy) {
     rig.settle();
     rig.open({}, 16);
   }
+  // A block that is evicted leaves its slots in order.
+  for (const kvcache::Key& key : three) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  const std::uint64_t before = rig.files->writes.load();
+  const kvcache::Key fourth{4, 5 * 4096 - 1};
+  ASSERT_EQ(rig.put({&fourth, 1})->stored, 1u);
+  EXPECT_EQ(rig.files->writes.load() - before, 2u);
 }
 
 // A lost disk costs the blocks that have their slots there, and no other.
@@ -534,6 +540,22 @@ TEST_F(KvSizes, OnSeveralDisks_AreEachOnOne) {
     EXPECT_TRUE(rig.get(there()).has_value());
   }
   EXPECT_EQ(alone, stored.size());
+}
+
+TEST_F(KvSizes, OnUnequalDisks_EvictNothingFromOneThatIsTooSmall) {
+  auto options = rig.options({}, 20);
+  kvcache::TierOptions& tier = options.tiers[0];
+  tier.more_folders = {{tier.folder / "second", rig.slot * 4}};
+  tier.folder /= "first";
+  rig.open(options);
+  for (std::uint64_t i = 1; i <= 24; ++i) {
+    const kvcache::Key small{i, 3};  // one slot
+    ASSERT_EQ(rig.put({&small, 1})->stored, 1u);
+  }
+  const kvcache::Key large{100, 5 * 4096 - 1};
+  EXPECT_EQ(rig.put({&large, 1})->stored, 1u);
+  EXPECT_EQ(rig.store->stats().tiers[0].dropped, 5u);
+  EXPECT_EQ(rig.store->stats().tiers[0].blocks, 20u);
 }
 
 TEST_F(KvSizes, HaveNoLayers_AndFoldersOfTheirOwn) {

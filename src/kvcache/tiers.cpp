@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "core/fail.h"
@@ -28,12 +29,13 @@ std::optional<std::uint32_t> Tiers::take_slots(unsigned index, std::size_t count
   if (count > tier.largest() || tier.all_closed(now)) return std::nullopt;
   if (const auto free = tier.take_free(count, now)) return free;
   if (tier.folder == nullptr) evict(index, count, loss);
-  while (tier.folder != nullptr && !tier.has_free(count, now) && evict_one(index, loss)) {
+  while (tier.folder != nullptr && !tier.has_free(count, now) && evict_one(index, count, loss)) {
   }
   return tier.has_free(count, now) ? tier.take_free(count, now) : std::nullopt;
 }
 
 void Tiers::evict_for(std::size_t waiting) {
+  if (store_.table.tier(0).folder != nullptr) return;  // take_slots() evicts there
   evict(0, waiting, Loss::allowed);
   evict(0, waiting + reserve_of(0), Loss::never);
   for (unsigned tier = 1; tier + 1 < store_.table.tiers(); ++tier) {
@@ -44,21 +46,21 @@ void Tiers::evict_for(std::size_t waiting) {
 void Tiers::evict(unsigned index, std::size_t wanted, Loss loss) {
   const Tier& tier = store_.table.tier(index);
   while (tier.free.size() + tier.leaving < wanted && tier.leaving < most_moving()) {
-    if (!evict_one(index, loss)) return;
+    if (!evict_one(index, 1, loss)) return;
   }
 }
 
-bool Tiers::evict_one(unsigned index, Loss loss) {
+bool Tiers::evict_one(unsigned index, std::size_t count, Loss loss) {
   Tier& tier = store_.table.tier(index);
   const Nanoseconds now = store_.mover.clock().now();
-  EvictionLinks* const chosen = tier.order->choose(
-      [&](EvictionLinks& links) REQUIRES(kTable) {
-        const Copy& copy = static_cast<Copy&>(links);
-        return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
-               tier.may_evict(copy.slot, now) &&
-               !copy.entry->has(Copy::State::filling);  // perhaps from this one
-      },
-      kEffort);
+  const auto may_leave = [&](EvictionLinks& links) REQUIRES(kTable) {
+    const Copy& copy = static_cast<Copy&>(links);
+    return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
+           tier.may_evict(copy.slot, count, now) &&
+           !copy.entry->has(Copy::State::filling);  // perhaps from this one
+  };
+  // Too large for a std::function without an allocation.
+  EvictionLinks* const chosen = tier.order->choose(std::ref(may_leave), kEffort);
   if (chosen == nullptr) return false;
   Copy& copy = static_cast<Copy&>(*chosen);
   const bool kept = copy.entry->elsewhere(copy);

@@ -55,7 +55,8 @@ class Tiers {
   std::size_t reserve_of(unsigned tier) const;
   // Evicts blocks until `wanted` slots are free or will be.
   void evict(unsigned tier, std::size_t wanted, Loss loss) REQUIRES(kTable);
-  bool evict_one(unsigned tier, Loss loss) REQUIRES(kTable);
+  // For a block of `count` slots.
+  bool evict_one(unsigned tier, std::size_t count, Loss loss) REQUIRES(kTable);
   // Starts copying `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(kTable);
   bool may_promote(const Entry& entry, unsigned to, std::uint64_t since) REQUIRES(kTable);

@@ -311,7 +311,7 @@ struct StoredCounts {
   std::size_t stored = 0;
   std::size_t present = 0;  // already in the store, or another store() of it ended well
   std::size_t refused = 0;  // no slot: too much in flight, or all blocks are pinned
-  std::size_t failed = 0;   // the copy failed
+  std::size_t failed = 0;   // the copy failed; to a folder alone, on each disk tried in a minute
   friend bool operator==(const StoredCounts&, const StoredCounts&) = default;
 };
 

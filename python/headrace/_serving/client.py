@@ -112,9 +112,9 @@ class _Connection:
     def __init__(self, name: str, hello: bytes, machine: Machine) -> None:
         """`files`: descriptors of the index and, if there is one, of the store's memory."""
         self.lock = threading.Lock()
+        self.files: list[int] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(self._socket)
-        self.files: list[int] = []
         try:
             for which in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 self._socket.setsockopt(socket.SOL_SOCKET, which, _ANSWER)
@@ -161,8 +161,14 @@ class _Connection:
             os.close(self.files.pop())
 
     def close(self) -> None:
-        self._socket.close()
+        """Calls of other threads end with an error. The descriptor stays until none is left."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def __del__(self) -> None:
         self.close_files()
+        with suppress(AttributeError):  # no socket could be made
+            self._socket.close()
 
 
 class _Session:
@@ -217,10 +223,6 @@ class _Session:
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_free"):
-            self.close()
 
 
 class Attached:

@@ -43,6 +43,16 @@ def numpy_type(name: str) -> Any:
         return numpy.dtype(f"uint{8 * size}")
 
 
+def fits(memory_type: Any, name: str) -> bool:
+    """Whether memory of this type of numpy or PyTorch may get a tensor of this type of the format:
+    its own type, bytes, or the unsigned integers that stand for a type that numpy lacks.
+    """
+    size, known = _TYPES[name]
+    its = str(memory_type).rpartition(".")[2]
+    stand_in = None if hasattr(numpy, known) else f"uint{8 * size}"
+    return its in (known, "uint8", stand_in)
+
+
 def of_numpy(
     content: Any, address: int, kind: str, shape: tuple[int, ...], at: int, length: int
 ) -> Any:

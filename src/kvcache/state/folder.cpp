@@ -105,6 +105,13 @@ Status size_file(const std::filesystem::path& path, std::uint64_t bytes) {
   return {};
 }
 
+// Allocates the space of the list, which blocks would take otherwise on a disk that gets full, and
+// no block is found without it. If the disk or its file system cannot, writes allocate it.
+void allocate_file(const std::filesystem::path& path, std::uint64_t bytes) {
+  const Descriptor file{::open(path.c_str(), kFlags & ~O_CREAT)};
+  if (file.fd >= 0) (void)::fallocate(file.fd, 0, 0, static_cast<off_t>(bytes));
+}
+
 }  // namespace
 
 struct Folder::Header {
@@ -277,7 +284,9 @@ Status Folder::open_files(Mover& mover) {
     HEADRACE_TRY_STATUS(lock(index, index_lock_));  // it is another file
   }
   HEADRACE_TRY_STATUS(size_file(blocks, slots_ * slot_bytes(geometry_).value));
-  HEADRACE_TRY_STATUS(size_file(index, kPage + slots_ * header_bytes_));
+  const std::uint64_t index_bytes = kPage + slots_ * header_bytes_;
+  HEADRACE_TRY_STATUS(size_file(index, index_bytes));
+  allocate_file(index, index_bytes);
   HEADRACE_TRY(blocks_, File::open(mover.machine(), blocks, {.writable = true}));
   HEADRACE_TRY(index_, File::open(mover.machine(), index, {.writable = true, .direct = false}));
   return {};

@@ -112,6 +112,40 @@ TEST_F(KvFolder, DamagedBlocksAreDroppedAndNotServed) {
   }
 }
 
+// The list forgets it, so it is missed once and not after each start.
+TEST_F(KvFolder, DamagedBlock_IsNotFoundByTheNextProcess) {
+  fill();
+  scribble("blocks", 2 * 4096 + 1499, "torn");
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), kBlocks - 1);
+  EXPECT_TRUE(rig.store->flush().has_value());
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks - 1);
+  EXPECT_EQ(served(), kBlocks - 1);
+  EXPECT_EQ(rig.store->stats().damaged, 0u);
+}
+
+// An error of the disk may pass: the block may be there for the next process.
+TEST_F(KvFolder, BlockThatCannotBeRead_StaysListed) {
+  fill();
+  rig.open({4}, kBlocks);
+  rig.files->fail_chance = 1;
+  EXPECT_EQ(served(), 0u);
+  rig.files->fail_chance = 0;
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks);
+  EXPECT_EQ(served(), kBlocks);
+}
+
+// Blocks would take its space on a disk that gets full.
+TEST_F(KvFolder, List_HasItsSpaceFromTheStart) {
+  rig.open({4}, 1000);
+  const auto index = rig.folder.path / "index";
+  struct stat status{};
+  ASSERT_EQ(stat(index.c_str(), &status), 0);
+  EXPECT_GE(status.st_blocks * 512, status.st_size);
+}
+
 TEST_F(KvFolder, DamagedHeadersAreNotListed) {
   fill();
   for (std::uint64_t slot = 0; slot < kBlocks; slot += 2) {

@@ -162,6 +162,16 @@ TEST_F(KvFolders, LostDisk_CostsNoBlockInMemory) {
   EXPECT_EQ(rig.store->stats().reopened, 16u);
 }
 
+TEST_F(KvFolders, LostDisk_IsNotWrittenToWhileItIsClosed) {
+  rig.open(options(0));
+  rig.files->lost = inode(1);  // the emptiest
+  for (const kvcache::Key& key : std::span(keys).first(8)) {
+    ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+    rig.settle();
+  }
+  EXPECT_LE(rig.files->lost_writes.load(), 3u);  // a block, its header, and that once more
+}
+
 // Every 10 s one slot of it is tried, and none of its blocks leaves for more.
 TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
   rig.open(options(0));
@@ -178,10 +188,45 @@ TEST_F(KvFolders, LostDisk_IsTriedWithOneBlock) {
     const std::uint64_t most = round == 0 ? 16 : 2;  // a block and its header
     EXPECT_LE(rig.files->lost_writes.load() - errors, most);
   }
+  EXPECT_GE(rig.store->stats().tiers[0].blocks, 20u);  // its own stay for the most part
   rig.files->lost = 0;
   clock.advance(std::chrono::seconds{10});
   ASSERT_EQ(rig.put(std::span(keys).subspan(next, 8))->stored, 8u);
   EXPECT_EQ(rig.store->stats().stores.failed, 0u);
+}
+
+// Each disk takes long to fail: a store that went from disk to disk would never end.
+TEST_F(KvFolders, DisksThatFailSlowly_EndAStoreWithinAMinuteOfTrying) {
+  rig.open(options(0));
+  rig.files->unwritable = true;
+  const std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).first(2));
+  std::vector<std::byte> copy = bytes;
+  const MemoryRange memory(copy, kDram);
+  const auto store = [&](std::size_t i) {
+    return *rig.store->store({&keys[i], 1},
+                             whole(memory).part(rig.bytes_of(i).value, rig.geometry.block()));
+  };
+  const auto fail_slowly = [&] {
+    rig.files->held = true;
+    rig.store->poll();
+    clock.advance(std::chrono::seconds{11});
+    rig.files->release();
+    rig.files->held = true;
+    rig.store->poll();
+  };
+  rig.files->held = true;
+  const kvcache::Stored first = store(0);
+  for (int i = 0; i < 6; ++i) fail_slowly();
+  EXPECT_FALSE(first.done());  // it is tried on other disks, and again
+  for (int i = 0; i < 2; ++i) fail_slowly();
+  EXPECT_EQ(first.poll(), (kvcache::StoredCounts{.failed = 1}));
+  rig.files->release();
+  rig.files->unwritable = false;
+  rig.settle();
+  clock.advance(std::chrono::seconds{11});
+  rig.store->poll();  // headers are overwritten, so no disk is left with a block that is not there
+  EXPECT_EQ(store(1).wait()->stored, 1u);
+  EXPECT_EQ(rig.store->contains(std::span(keys).first(2)), (std::vector{false, true}));
 }
 
 // Such an error says nothing of the disk.

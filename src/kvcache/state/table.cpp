@@ -41,11 +41,12 @@ bool Tier::any_refuses() const {
                              [](const Disk& each) { return each.state != Disk::State::open; });
 }
 
-bool Tier::may_evict(std::uint32_t slot, Nanoseconds now) const {
+bool Tier::may_evict(std::uint32_t slot, std::size_t count, Nanoseconds now) const {
   if (folder == nullptr) return true;
   const unsigned number = free.disk_of(slot);
+  if (folder->starts()[number + 1] - folder->starts()[number] < count) return false;
   const Disk& each = disk.disks[number];
-  return each.state != Disk::State::closed || (now >= each.again && free.aside(number) == 0);
+  return each.state != Disk::State::closed || now >= each.again;
 }
 
 bool Tier::refused(std::uint32_t slot) const {
@@ -475,8 +476,9 @@ void BlockTable::ready(Copy& copy, unsigned index) {
   sharing.show(*copy.entry);
 }
 
-void BlockTable::damage(Copy& copy, unsigned index) {
+void BlockTable::damage(Copy& copy, unsigned index, bool torn) {
   if (copy.state != Copy::State::ready) return;
+  copy.entry->torn = torn;
   Tier& tier = tiers_[index];
   tier.order->remove(copy);
   copy.state = Copy::State::damaged;
@@ -498,6 +500,7 @@ void BlockTable::withdraw(Copy& copy, unsigned index) {
 void BlockTable::drop(Copy& copy, unsigned index, bool half) {
   Tier& tier = tiers_[index];
   const bool filling = copy.state == Copy::State::filling;
+  const bool torn = copy.state == Copy::State::damaged && copy.entry->torn;
   if (filling) tier.filling -= static_cast<unsigned>(slots_of(copy.entry->bytes));
   --tier.copies;
   copy.state = Copy::State::none;
@@ -510,8 +513,8 @@ void BlockTable::drop(Copy& copy, unsigned index, bool half) {
       stale = stale || tier.folder->listed(slot);
     }
   }
-  if (tier.folder != nullptr && (half || stale || copy.entry->removed)) {
-    const bool failed = half && !copy.entry->removed;
+  if (tier.folder != nullptr && (half || stale || torn || copy.entry->removed)) {
+    const bool failed = (half || torn) && !copy.entry->removed;
     for (std::uint32_t slot = copy.slot; slot != kNoSlot; slot = tier.next_of(slot)) {
       // A flush() that waits for the copy also waits for its headers.
       const std::uint8_t side = std::exchange(counted, false) ? copy.side : tier.fills.begin();

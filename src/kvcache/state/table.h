@@ -95,6 +95,7 @@ struct Entry {
   // remove() was called: no copy is served, and each is released as soon as possible.
   bool removed = false;
   bool refused = false;         // the disk did not take a write of flush(), and another disk may
+  bool torn = false;            // the damaged copy in the folder is not what was written
   LoadItem* readers = nullptr;  // loads that read a part of it from the folder; the latest first
   // The number of its last use, counted over all blocks: stored, stored again or loaded. 0: no use.
   std::uint64_t used = 0;
@@ -150,6 +151,8 @@ struct Tier {
   std::unique_ptr<EvictionOrder> order GUARDED_BY(kTable);
   // Slots of copies to this tier that have not ended, and of headers that are overwritten.
   unsigned filling GUARDED_BY(kTable) = 0;
+  // The ones whose headers could not be overwritten before, and perhaps never will be.
+  unsigned unlisting GUARDED_BY(kTable) = 0;
   Epochs fills GUARDED_BY(kTable);             // the same
   std::size_t leaving GUARDED_BY(kTable) = 0;  // slots
   std::size_t writing GUARDED_BY(kTable) = 0;  // slots that are written to the folder, and stay
@@ -191,9 +194,9 @@ struct Tier {
   void disk_has(std::uint32_t first) REQUIRES(kTable);
   // All slots that got no space may be tried again. Disks that failed stay closed.
   void reopen_disks() REQUIRES(kTable);
-  // Whether the block in the slot may be evicted. Of a closed disk that is due only one may, if
-  // there is no free slot to try.
-  bool may_evict(std::uint32_t slot, Nanoseconds now) const REQUIRES(kTable);
+  // Whether the block in the slot may be evicted for one of `count` slots: its disk has as many,
+  // and takes writes or is due to be tried.
+  bool may_evict(std::uint32_t slot, std::size_t count, Nanoseconds now) const REQUIRES(kTable);
   // Whether no disk takes writes.
   bool all_closed(Nanoseconds now) const REQUIRES(kTable);
   // Whether some disk is full or closed.
@@ -236,7 +239,7 @@ class Unlister {
  public:
   struct Slot {
     std::uint32_t number = 0;
-    bool failed = false;    // a block was not written, and has been counted
+    bool failed = false;    // a block was not written or is damaged, and has been counted
     bool retried = false;   // its header could not be overwritten before
     std::uint8_t side = 0;  // of Tier::fills, which counts the slot
   };
@@ -311,8 +314,9 @@ class BlockTable {
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(kTable);
   void enter_order(Copy& copy, unsigned tier) REQUIRES(kTable);
   void ready(Copy& copy, unsigned tier) REQUIRES(kTable);
-  // A read found that the copy is lost.
-  void damage(Copy& copy, unsigned tier) REQUIRES(kTable);
+  // A read found that the copy is lost. `torn`: its bytes are not those that were written, so the
+  // next process must not find it.
+  void damage(Copy& copy, unsigned tier, bool torn) REQUIRES(kTable);
   // Stops serving a ready copy of a removed block.
   void withdraw(Copy& copy, unsigned tier) REQUIRES(kTable);
   // Frees the slots, and the entry with its last copy. `half`: the block or its header may have

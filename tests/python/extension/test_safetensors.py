@@ -74,9 +74,14 @@ def test_a_slip_of_the_destination_is_one_line(tmp_path: Path) -> None:
     for into, told in (
         ({"v": numpy.ones(12, numpy.float32)}, "no tensor 'v'"),
         ({"w": numpy.ones(11, numpy.float32)}, "'w' has 48 bytes, and 44"),
+        ({"w": numpy.ones(12, numpy.int32)}, "'w' is of type F32, .* is of int32"),
+        ({"w": numpy.ones(12, ">f4")}, "'w' is of type F32, .* is of >f4"),
     ):
         with pytest.raises(headrace.InvalidError, match=told):
             safetensors.load(path, into=into)
+    raw = numpy.zeros(48, numpy.uint8)
+    safetensors.load(path, into={"w": raw})
+    assert (raw.view(numpy.float32) == 1).all()
 
 
 def header_of(**fields: Any) -> bytes:

@@ -50,7 +50,10 @@ def _logger(name: str) -> _Logger:
     return _Logger(logging.getLogger(name), {})
 
 
-def spec(model: str = "m", events: bool = False, engines: int = 1, engine: int = 0) -> Any:
+def spec(
+    model: str = "m", events: bool = False, engines: int = 1, engine: int = 0,
+    groups: tuple[tuple[Any, ...], ...] = ((16, ("layer.0", "layer.1"), 0),),
+) -> Any:  # fmt: skip
     """An offloading spec, as far as tiers look at it."""
     from vllm.v1.kv_offload.config import (
         OffloadingCacheConfig,
@@ -61,7 +64,7 @@ def spec(model: str = "m", events: bool = False, engines: int = 1, engine: int =
     )
 
     config = OffloadingConfig(
-        groups=(OffloadingGroupConfig(16, ("layer.0", "layer.1"), 0),),
+        groups=tuple(OffloadingGroupConfig(*group) for group in groups),
         worker_kv_bytes_per_block=4096,
         enable_kv_cache_events=events,
         extra_config={},

@@ -48,6 +48,10 @@ class SlowStore:
 
     load_blocks = store
 
+    def stats(self) -> Any:
+        counts = SimpleNamespace(stored=1, refused=0, failed=0)
+        return SimpleNamespace(stores=counts, failed=0, last_error_age=None)
+
 
 def pages_of(store: SlowStore) -> _pages.StoredPages:
     memory: Any = SimpleNamespace(region=None, page_bytes=_pages._PART_BYTES)  # one page in a part

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -404,6 +405,42 @@ def test_settings_are_checked(opened: Open) -> None:
         with pytest.raises(headrace.InvalidError, match="another geometry, model or revision"):
             opened(**other)
     assert opened(revision="2", other="discard").has([0]) == 0
+
+
+@needs_the_wheel
+def test_a_pool_that_cannot_be_opened_leaves_no_folder_open(opened: Open, tmp_path: Path) -> None:
+    from sglang.srt.mem_cache.hicache_storage import PoolName
+
+    first = opened(pools=side_pools())
+    first.storage.close()
+    (index,) = (tmp_path / "kv").glob(f"*/{PoolName.INDEXER.value}/index")
+    right = index.read_bytes()
+    index.write_bytes(b"no list" * 1000)
+    with pytest.raises(headrace.InvalidError, match="lists no KV blocks") as caught:
+        opened(pools=side_pools())
+    index.write_bytes(right)
+    assert opened(pools=side_pools()).store([0])
+    assert caught.tb is not None  # until now it kept the backend
+
+
+@needs_the_wheel
+def test_pages_that_no_disk_takes_are_a_line_a_minute(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = opened()
+    assert rank.store([0])
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))
+    try:
+        for number in range(1, 6):
+            assert not rank.store([number])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert caplog.text.count("1 pages were not kept, and 1 were, since the last warning: ") == 1
+    monkeypatch.setattr("headrace._plugin._AGAIN_SECONDS", -1.0)
+    rank.storage._pools["kv"]._warner._again.clear()
+    assert rank.store([0])
+    assert "4 pages were not kept, and 0 were, since" in caplog.text
 
 
 @needs_the_wheel

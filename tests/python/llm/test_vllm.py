@@ -190,6 +190,57 @@ def test_drained_jobs_have_results(opened: Open) -> None:
 
 
 @needs_the_wheel
+def test_chunks_of_hybrid_groups_come_back(opened: Open) -> None:
+    """A group of full attention, and one of a sliding window with larger blocks."""
+    from vllm.v1.kv_offload.base import make_offload_key
+    from vllm.v1.kv_offload.tiering.base import TransferJob
+
+    full, window = (16, ("layer.0",), 0), (32, ("layer.1", "layer.2"), 1, 2)
+    hashes = [number.to_bytes(32, "little") for number in range(6)]
+    keys = [make_offload_key(each, 0) for each in hashes]
+    keys += [make_offload_key(each, 1) for each in hashes[4:]]  # the window
+    engine = opened(real_vllm.spec(groups=(full, window)))
+    engine.array[:8] = right = engine.content(range(8))
+
+    def run(order: list[int], loads: bool) -> Any:
+        engine._jobs += 1
+        job = TransferJob(
+            engine._jobs, [keys[i] for i in order], numpy.array(order), loads, engine.request
+        )
+        (engine.tier.submit_load if loads else engine.tier.submit_store)(job)
+        return engine.result()
+
+    assert run([7, 0, 3, 6, 1, 2, 5, 4], loads=False).success
+    for reopened in (False, True):
+        if reopened:
+            engine.tier.shutdown()
+            engine = opened(real_vllm.spec(groups=(full, window)))
+        engine.array[:] = 0
+        assert run([4, 6, 0, 7, 1, 5, 2, 3], loads=True).success
+        assert (engine.array[:8] == right).all()
+        for number in (3, 4):  # before the window, and in it
+            found = engine.tier.lookup(make_offload_key(hashes[number], 1), engine.request)
+            assert found.name == ("HIT" if number == 4 else "MISS")
+    engine.tier.shutdown()
+    swapped = ((*full[:2], 1), (*window[:2], 0))
+    with pytest.raises(headrace.InvalidError, match="another geometry, model or revision"):
+        opened(real_vllm.spec(groups=swapped))
+
+
+@needs_the_wheel
+def test_chunks_that_are_not_kept_are_a_line_a_minute(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.vllm._STATS_SECONDS", 0.0)
+    engine = opened(in_flight=ROW)
+    for first in range(0, 12, 4):
+        assert not engine.store(range(first, first + 4)).success
+        engine.tier.get_stats()
+    told = "3 chunks were not kept, and 1 were, since the last warning: all slots are in use"
+    assert caplog.text.count(" were not kept, ") == 1 and told in caplog.text
+
+
+@needs_the_wheel
 def test_a_folder_of_another_model_is_refused_or_emptied(opened: Open) -> None:
     first = opened()
     first.store(range(2))

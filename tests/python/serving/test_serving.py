@@ -404,6 +404,39 @@ def test_a_server_that_does_not_answer_is_an_error_in_time(
         put(client, named(1))
 
 
+def test_close_ends_a_request_that_is_under_way(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def pin(client: Any, keys: list[bytes], pin: int) -> dict[str, Any]:
+        asked.set()
+        go.wait(60)
+        return {"there": "0"}
+
+    monkeypatch.setitem(serving_server._REQUESTS, "pin", pin)
+    client = attach(served().name)
+    session = client._session
+    assert session is not None
+    number = session.control._socket.fileno()
+
+    def ask() -> None:
+        with pytest.raises(headrace.IoError, match="has ended"):
+            client.pin(named(1))
+        ended.set()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert asked.wait(60)
+    client.close()
+    assert session.control._socket.fileno() == number  # no other file has it meanwhile
+    try:
+        assert ended.wait(30)
+    finally:
+        go.set()
+        thread.join()
+
+
 def test_threads_of_a_process_have_connections_of_their_own(served: Any) -> None:
     client = attach(served(memory=4, kept=64).name)
     keys = named(*range(30))
