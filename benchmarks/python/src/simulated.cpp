@@ -18,11 +18,10 @@ std::string simulate(const std::string& machine, const std::string& options, nb:
   Interruptible callbacks(std::move(stop), std::move(progress));
   auto report = [&] {
     const GilRelease release;
-    return Simulate(
-        machine, options,
-        {.stop = [&] { return callbacks.stop(); },
-         .progress = [&](std::size_t done,
-                         std::size_t total) { callbacks.progress(done, total); }});
+    return Simulate(machine, options,
+                    {.stop = [&] { return callbacks.stop(); },
+                     .progress = [&](std::size_t done,
+                                     std::size_t total) { callbacks.progress(done, total); }});
   }();
   callbacks.rethrow();
   return unwrap(std::move(report));
