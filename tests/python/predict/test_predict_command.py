@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import Golden, Run
 
+import headrace
 from headrace_bench.predict import command, kvcache
 
 Row = dict[str, Any]
@@ -183,6 +184,16 @@ def test_rows_of_a_stopped_trace_are_means_of_the_same_requests(
     assert first.values["of recompute"].value < 1 and second.values["time"] is None
 
 
+def test_an_ssd_without_a_rate_is_left_out(run: Run, tmp_path: Path) -> None:
+    machine = json.loads(headrace.Machine.load("h200").to_json())
+    ssd = {"name": "ssd", "reason": "a test"}
+    machine["nodes"].append({"id": 1000, "kind": "storage", "cpus": [], **ssd})
+    machine["engines"].append({"id": 2, "kind": "ssd", "home": 1000, **ssd})
+    (tmp_path / "m.json").write_text(json.dumps(machine))
+    document = predicted(run, "kvcache", "--machine", str(tmp_path / "m.json"))
+    assert list(values(document, "time")) == ["DDR, layerwise", "DDR, load-first", "computed again"]
+
+
 def test_intervals_span_the_rate_of_computing(run: Run) -> None:
     rows = predicted(run, "kvcache", "--cached", "1024")["rows"]
     for row in rows:  # bound by computing
@@ -239,7 +250,7 @@ REFUSED = {
     "set ceiling": (["stream", "--set", "ceiling:moon.bandwidth=3GB/s"], "no ceiling 'moon'"),
     "rate 0": (["stream", "--set", "ceiling:DDR.bandwidth=0GB/s"], "give more than 0"),
     "add": (["stream", "--add", "gpu:2"], "'gpu:2' adds nothing; write dsa:2 or ssd:1"),
-    "no ssd": (["kvcache", "--trace", "2", "--ssd", "1GiB"], "no SSD; add one: --add ssd:1"),
+    "no ssd": (["kvcache", "--trace", "2", "--ssd", "1GiB"], "no SSD with a known rate; add one"),
     "second ssd": (["kvcache", "--add", "ssd:1", "--add", "ssd:1"], "has an SSD already"),
     "no tier": (["kvcache", "--trace", "2"], "no tier for the blocks"),
     "tier of a prompt": (["kvcache", "--memory", "1GiB"], "are for the requests of --trace"),

@@ -53,7 +53,9 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     memories = [(kind, target.of_kind(kind)[0]) for kind in ("dram", "hbm", "cxl")
                 if target.of_kind(kind)]  # fmt: skip
     if budgets["ssd"] and not run.disks:
-        raise headrace.UnsupportedError(f"{target.name} has no SSD; add one: --add ssd:1")
+        raise headrace.UnsupportedError(
+            f"{target.name} has no SSD with a known rate; add one (--add ssd:1), or measure storage"
+        )
     if settings["trace"] is not None:
         if not any(budgets.values()):
             raise headrace.InvalidError("no tier for the blocks; give --memory 64GiB")
@@ -77,7 +79,10 @@ class Prompts:
         self.target, self.engine = target, engine
         self.stop = settings.get("stop")
         self.progress = settings.get("progress") or (lambda done, total, what: None)
-        self.disks = [e for e in target.document["engines"] if e["kind"] == "ssd"]
+        self.disks = [
+            e for e in target.document["engines"]
+            if e["kind"] == "ssd" and _has_rate(target.document, e)
+        ]  # fmt: skip
         self.tflops = settings["tflops"]
         self.block = settings["block"]
         self.model = _language_models.model(settings["model"])
@@ -257,6 +262,14 @@ class Prompts:
             if run.found[name]:
                 parts.append(f"{run.found[name]} blocks {name}")
         return f"{run.words}: " + "; ".join(parts) + "." if parts else ""
+
+
+def _has_rate(document: Mapping[str, Any], engine: Mapping[str, Any]) -> bool:
+    """Nothing else holds an engine back: without a rate it would copy as fast as memories do."""
+    ceilings = (document.get("model") or {}).get("ceilings", ())
+    return any(each["engine"] == engine["id"] for each in document.get("copy_rates", ())) or any(
+        engine["home"] in each.get("to", ()) for each in ceilings
+    )
 
 
 def _loads(flow: str, gpu: int, disks: Sequence[Mapping[str, Any]]) -> bool:
