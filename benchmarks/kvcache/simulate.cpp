@@ -27,6 +27,9 @@ using Json = nlohmann::ordered_json;
 
 // The longest virtual time that a load or a store may take.
 constexpr Nanoseconds kLongest = std::chrono::hours{10};
+// A stop is noticed between two such parts of a sleep.
+constexpr Nanoseconds kNap = std::chrono::seconds{1};
+constexpr double kMostComputing = 1e6;  // seconds of all requests
 constexpr unsigned kMostLayers = 1024;
 constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 32;  // numbers of contents
 
@@ -132,11 +135,18 @@ Result<Plan> read_plan(std::string_view options) {
   HEADRACE_TRY_STATUS(reader.end());
   HEADRACE_TRY_STATUS(kvcache::check(plan.geometry));
   const std::uint64_t block_tokens = plan.geometry.block_tokens;
+  double computing = 0;
   for (const Request& each : plan.requests) {
+    computing += plan.layer_token_seconds * plan.geometry.layers * static_cast<double>(each.tokens);
     if (each.blocks.size() > each.tokens / block_tokens) {
       return fail(ErrorCode::invalid, "options: {} blocks of {} tokens in a request of {}",
                   each.blocks.size(), block_tokens, each.tokens);
     }
+  }
+  if (computing > kMostComputing) {
+    return fail(ErrorCode::invalid,
+                "options: {:.3g} s of computing; give fewer tokens, at most {} s", computing,
+                kMostComputing);
   }
   return plan;
 }
@@ -212,6 +222,7 @@ class Server {
     for (const Request& request : plan_.requests) {
       if (host_.turns().stopping()) break;
       HEADRACE_TRY_STATUS(serve(request));
+      if (host_.turns().stopping()) break;
       if (++simulation_.done <= plan_.untimed) HEADRACE_TRY_STATUS(settle());
     }
     simulation_.interrupted = simulation_.done < plan_.requests.size();
@@ -227,7 +238,7 @@ class Server {
   Status serve(const Request& request) {
     sim::Scheduler& turns = host_.turns();
     const Nanoseconds due{static_cast<std::int64_t>(request.seconds * 1e9)};
-    if (turns.now() < due) turns.sleep(due - turns.now());
+    rest(due - turns.now());
     std::vector<kvcache::Key> keys;
     for (const std::uint64_t block : request.blocks) {
       keys.push_back({.low = (block + 1) * 0x9e3779b97f4a7c15, .high = block});
@@ -245,6 +256,7 @@ class Server {
       HEADRACE_TRY_STATUS(prefill(match.keys(), answer));
       keys.erase(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(match.size()));
     }
+    if (turns.stopping()) return {};
     answer.time = turns.now() - begin;
     if (simulation_.done >= plan_.untimed) simulation_.answers.push_back(std::move(answer));
     return keep(keys, request.blocks.size() - keys.size());
@@ -266,16 +278,24 @@ class Server {
     for (unsigned i = 0; i < load.layers(); ++i) {
       load.on_layer(i, [&turns, ended] { *ended = turns.now(); });
     }
-    for (unsigned i = 0; i < plan_.geometry.layers; ++i) {
+    for (unsigned i = 0; i < plan_.geometry.layers && !turns.stopping(); ++i) {
       if (i < load.layers()) {
         const Nanoseconds wait = turns.now();
         HEADRACE_TRY_STATUS(load.wait_layer(i, kLongest));
         answer.waited += turns.now() - wait;
       }
-      turns.sleep(layer);
+      rest(layer);
     }
     answer.loading = *ended - begin;
     return {};
+  }
+
+  // Sleeps until the time is over, or a stop.
+  void rest(Nanoseconds time) {
+    sim::Scheduler& turns = host_.turns();
+    for (; time > Nanoseconds{0} && !turns.stopping(); time -= kNap) {
+      turns.sleep(std::min(time, kNap));
+    }
   }
 
   // Stores blocks behind those that were loaded.

@@ -34,7 +34,8 @@ namespace headrace {
 // A request comes at its time, has `tokens` tokens, of which the blocks cover the first; equal
 // numbers are equal contents. It loads the leading blocks that the store has, computes the others
 // (at least one token), and stores them, as the next request begins. After untimed requests all
-// stores end first.
+// stores end first. Computing of all requests takes at most 1e6 s. A request that a stop interrupts
+// is not in the report.
 //
 // The same arguments give the same bytes. A stop or progress function is that of a simulated query;
 // progress counts requests. Errors: invalid, with the member; absent: no such node, no SSD;

@@ -135,6 +135,18 @@ TEST(SimulatedKvCache, Stop_EndsWithTheServedRequests) {
   EXPECT_LT(read["requests"].size(), 20001U);
 }
 
+TEST(SimulatedKvCache, StopInALongRequest_EndsWithoutIt) {
+  Json options = prompt(64_MiB, 0_B);
+  options["requests"][1]["seconds"] = 9e8;
+  int looks = 0;
+  const auto report =
+      simulate_kvcache(with_ssd(), options.dump(), {.stop = [&] { return ++looks > 2; }});
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  const Json read = Json::parse(*report);
+  EXPECT_TRUE(read["interrupted"]);
+  EXPECT_EQ(read["requests"].size(), 0U);
+}
+
 TEST(SimulatedKvCache, WrongOptions_AreNamed) {
   const auto refused = [](const Json& options) {
     const auto report = simulate_kvcache(with_ssd(), options.dump());
@@ -146,6 +158,9 @@ TEST(SimulatedKvCache, WrongOptions_AreNamed) {
   Json options = prompt(64_MiB, 0_B);
   options["requests"][0]["tokens"] = 255;
   EXPECT_EQ(refused(options), "options: 16 blocks of 16 tokens in a request of 255");
+  options = prompt(64_MiB, 0_B);
+  options["layer_token_seconds"] = 1e300;
+  EXPECT_NE(refused(options).find("s of computing"), std::string::npos);
   options = prompt(0_B, 0_B);
   EXPECT_NE(refused(options).find("tiers"), std::string::npos);
   options = prompt(64_MiB, 0_B);

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from conftest import Golden, Run
 
+import headrace
+from headrace_bench.predict import command, kvcache
+
 Row = dict[str, Any]
 
 EVERY = {
@@ -157,6 +160,48 @@ def test_blocks_of_requests_come_from_the_tiers_that_keep_them(run: Run) -> None
     assert "in ssd." in next(row["note"] for row in disk["rows"] if row.get("note"))
 
 
+def test_rows_of_a_stopped_trace_are_means_of_the_same_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulate, served = kvcache._core.simulate_kvcache, iter((3, 1, 2, 0))
+
+    def stopped(machine: str, options: str, **calls: Any) -> str:
+        found = json.loads(simulate(machine, options, **calls))
+        found["requests"] = found["requests"][: next(served)]
+        return json.dumps(found)
+
+    monkeypatch.setattr(kvcache._core, "simulate_kvcache", stopped)
+    target = command.machine_of(kvcache.WORKLOAD, None, None, (), ())
+    given = {"trace": "3", "memory": "8GiB", "model": "llama-3.2-1b"}
+    settings = {axis.name: axis.value(given.get(axis.name, axis.default))
+                for axis in kvcache.WORKLOAD.axes}  # fmt: skip
+    again, *rows = kvcache.predict(target, settings | {"seed": 0})
+    # The store is empty when the first request comes.
+    times = {round(row.values["time"].value, 7) for row in (again, *rows)}
+    assert len(times) == 1 and again.note == "Stopped: means of 1 of 3 requests."
+    again, first, second = kvcache.predict(target, settings | {"seed": 0})
+    assert again.note == "Stopped: means of 2 of 3 requests."
+    assert first.values["of recompute"].value < 1 and second.values["time"] is None
+
+
+def test_an_ssd_without_a_rate_is_left_out(run: Run, tmp_path: Path) -> None:
+    machine = json.loads(headrace.Machine.load("h200").to_json())
+    ssd = {"name": "ssd", "reason": "a test"}
+    machine["nodes"].append({"id": 1000, "kind": "storage", "cpus": [], **ssd})
+    machine["engines"].append({"id": 2, "kind": "ssd", "home": 1000, **ssd})
+    (tmp_path / "m.json").write_text(json.dumps(machine))
+    document = predicted(run, "kvcache", "--machine", str(tmp_path / "m.json"))
+    assert list(values(document, "time")) == ["DDR, layerwise", "DDR, load-first", "computed again"]
+
+
+def test_intervals_span_the_rate_of_computing(run: Run) -> None:
+    rows = predicted(run, "kvcache", "--cached", "1024")["rows"]
+    for row in rows:  # bound by computing
+        time, share = row["values"]["time"], row["values"]["of recompute"]
+        assert time["low"] < 0.75 * time["value"] < 1.25 * time["value"] < time["high"]
+        assert share["high"] < 1.02 * share["value"]
+
+
 def test_points_before_one_that_fails_are_kept(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "kept.json"
     result = run("predict", "stream", "--sweep", "threads=8,97", "--out", str(out))
@@ -205,12 +250,15 @@ REFUSED = {
     "set ceiling": (["stream", "--set", "ceiling:moon.bandwidth=3GB/s"], "no ceiling 'moon'"),
     "rate 0": (["stream", "--set", "ceiling:DDR.bandwidth=0GB/s"], "give more than 0"),
     "add": (["stream", "--add", "gpu:2"], "'gpu:2' adds nothing; write dsa:2 or ssd:1"),
-    "no ssd": (["kvcache", "--trace", "2", "--ssd", "1GiB"], "no SSD; add one: --add ssd:1"),
+    "no ssd": (["kvcache", "--trace", "2", "--ssd", "1GiB"], "no SSD with a known rate; add one"),
     "second ssd": (["kvcache", "--add", "ssd:1", "--add", "ssd:1"], "has an SSD already"),
     "no tier": (["kvcache", "--trace", "2"], "no tier for the blocks"),
     "tier of a prompt": (["kvcache", "--memory", "1GiB"], "are for the requests of --trace"),
     "block of a trace": (["kvcache", "--trace", "2", "--memory", "1GiB", "--block", "100"],
                          "another power of 2"),
+    "blocks of a prompt": (["kvcache", "--cached", "1T"], "give a larger --block"),
+    "requests": (["kvcache", "--trace", "1000000", "--memory", "1GiB"], "at most 100000"),
+    "computing": (["kvcache", "--tflops", "1e-12"], "s of computing; give fewer tokens"),
     "no whole block": (["kvcache", "--cached", "63"], "fill no block of 64"),
     "both": (["stream", "--machine", "xeon-max", "--from", "p.json"], "give one of them"),
     "no objects": (["arena"], "give --objects FILE"),

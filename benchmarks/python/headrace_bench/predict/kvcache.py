@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import headrace
@@ -19,11 +20,26 @@ from headrace_bench.predict.answer import Column, Row
 from headrace_bench.predict.command import Axis, Workload, command_of, count, number, size_of
 from headrace_bench.predict.target import KINDS, Binding, Estimate, Speed, Target, exactly
 
-COLUMNS = (Column("time", "s"), Column("load", "B/s"), Column("of again", "x"))
+COLUMNS = (Column("time", "s"), Column("load", "B/s"), Column("of recompute", "x"))
 #: In the order of layers, or all first.
 POLICIES = {"layerwise": True, "load-first": False}
 #: Blocks of a tier lie in whole pages.
 _PAGE = 4096
+#: Requests of a trace and blocks of a prompt that fit in memory here.
+_MOST_REQUESTS, _MOST_BLOCKS = 100_000, 1 << 20
+#: How far off the rate of computing may be (assumed).
+_DOUBT = 0.3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One placement and policy, simulated."""
+
+    words: str
+    node: int
+    in_order: bool
+    given: bool
+    found: Mapping[str, Any]
 
 
 def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
@@ -37,19 +53,21 @@ def predict(target: Target, settings: Mapping[str, Any]) -> list[Row]:
     memories = [(kind, target.of_kind(kind)[0]) for kind in ("dram", "hbm", "cxl")
                 if target.of_kind(kind)]  # fmt: skip
     if budgets["ssd"] and not run.disks:
-        raise headrace.UnsupportedError(f"{target.name} has no SSD; add one: --add ssd:1")
-    rows = [run.computed()]
+        raise headrace.UnsupportedError(
+            f"{target.name} has no SSD with a known rate; add one (--add ssd:1), or measure storage"
+        )
     if settings["trace"] is not None:
         if not any(budgets.values()):
             raise headrace.InvalidError("no tier for the blocks; give --memory 64GiB")
-        return rows + run.loaded("stored", memories[0][1], budgets, given=True)
+        run.load("stored", memories[0][1], budgets, given=True)
+        return run.rows()
     if any(budgets.values()):
         raise headrace.InvalidError("--pool, --memory and --ssd are for the requests of --trace")
     for number, (kind, node) in enumerate(memories):
-        rows += run.loaded(KINDS[kind], node, {"memory": run.all_blocks}, given=number == 0)
+        run.load(KINDS[kind], node, {"memory": run.all_blocks}, given=number == 0)
     if run.disks:
-        rows += run.loaded("SSD", memories[0][1], {"ssd": run.all_blocks})
-    return rows
+        run.load("SSD", memories[0][1], {"ssd": run.all_blocks})
+    return run.rows()
 
 
 class Prompts:
@@ -61,7 +79,10 @@ class Prompts:
         self.target, self.engine = target, engine
         self.stop = settings.get("stop")
         self.progress = settings.get("progress") or (lambda done, total, what: None)
-        self.disks = [e for e in target.document["engines"] if e["kind"] == "ssd"]
+        self.disks = [
+            e for e in target.document["engines"]
+            if e["kind"] == "ssd" and _has_rate(target.document, e)
+        ]  # fmt: skip
         self.tflops = settings["tflops"]
         self.block = settings["block"]
         self.model = _language_models.model(settings["model"])
@@ -72,12 +93,18 @@ class Prompts:
             self.requests, self.untimed = self._many(settings["trace"], settings["seed"]), 0
         pages = -(-self.block * self.model.layers * self.model.layer_kv_bytes() // _PAGE)
         self.all_blocks = pages * _PAGE * max(1, len(self.requests[0]["blocks"]))
+        self.runs: list[Run] = []
 
     def _one(self, cached: int, new: int) -> list[dict[str, Any]]:
         """The known prompt, which is stored, and the same with new tokens."""
         if cached < self.block:
             raise headrace.InvalidError(
                 f"{cached} tokens fill no block of {self.block}; give a smaller --block"
+            )
+        if cached // self.block > _MOST_BLOCKS:
+            raise headrace.InvalidError(
+                f"{cached} tokens are {cached // self.block} blocks; give a larger --block, "
+                f"at most {_MOST_BLOCKS} blocks"
             )
         blocks = list(range(cached // self.block))
         return [{"seconds": 0.0, "tokens": tokens, "blocks": blocks}
@@ -89,6 +116,10 @@ class Prompts:
                 f"a block of {self.block} tokens; one of the trace has {trace.BLOCK_TOKENS}, so "
                 "give 16, 64 or another power of 2"
             )
+        if requests > _MOST_REQUESTS:
+            raise headrace.InvalidError(
+                f"a trace of {requests} requests; give at most {_MOST_REQUESTS}"
+            )
         parts = trace.BLOCK_TOKENS // self.block
         return [
             {
@@ -99,58 +130,79 @@ class Prompts:
             for each in trace.conversations(requests, seed=seed)
         ]
 
-    def again(self, requests: int) -> float:
-        """Mean seconds of the first timed requests, computed whole."""
-        timed = self.requests[self.untimed : self.untimed + requests]
-        tokens = sum(int(each["tokens"]) for each in timed) / len(timed)
-        return float(self.model.layers * self.token_seconds * tokens)
-
-    def computed(self) -> Row:
-        again = self.again(len(self.requests))
-        time = Estimate(again, 0.7 * again, 1.3 * again)
-        values = {"time": time, "load": None, "of again": exactly(1.0)}
-        return Row("computed again", values, self.computing())
+    def rows(self) -> list[Row]:
+        """Means of the requests that all policies served: a stop leaves some with fewer."""
+        counts = [len(each.found["requests"]) for each in self.runs]
+        served = min(filter(None, counts), default=0)
+        timed = self.requests[self.untimed :]
+        tokens = statistics.mean(int(each["tokens"]) for each in timed[: served or None])
+        again = self.model.layers * self.token_seconds * tokens
+        time = Estimate(again, (1 - _DOUBT) * again, (1 + _DOUBT) * again)
+        stopped = 0 < served < len(timed)
+        note = f"Stopped: means of {served} of {len(timed)} requests." if stopped else ""
+        values = {"time": time, "load": None, "of recompute": exactly(1.0)}
+        return [
+            Row("computed again", values, self.computing(), note=note),
+            *(self._row(each, served, again) for each in self.runs),
+        ]
 
     def computing(self) -> Binding:
         return Binding("GPU: computing", "assumed", f"{self.tflops:g} TFLOP/s as given")
 
-    def loaded(
+    def load(
         self, words: str, node: int, tiers: Mapping[str, int], *, given: bool = False
-    ) -> list[Row]:
-        """A row for each policy; `given`: the first is what was asked for."""
-        return [
-            self._row(f"{words}, {policy}", node, tiers, in_order=in_order, given=given)
-            for policy, in_order in POLICIES.items()
-        ]
+    ) -> None:
+        """Simulates each policy; `given`: the first is what was asked for."""
+        for policy, in_order in POLICIES.items():
+            name = f"{words}, {policy}"
+            found = self._run(name, {
+                "memory": node, "layer_order": in_order,
+                **{f"{tier}_bytes": size for tier, size in tiers.items()},
+            })  # fmt: skip
+            self.runs.append(Run(name, node, in_order, in_order and given, found))
 
-    def _row(
-        self, words: str, node: int, tiers: Mapping[str, int], *, in_order: bool, given: bool
-    ) -> Row:
-        found = self._run(words, {
-            "memory": node, "layer_order": in_order,
-            **{f"{name}_bytes": size for name, size in tiers.items()},
-        })  # fmt: skip
-        served = found["requests"]
-        if not served:  # stopped before
-            return Row(words, {"time": None}, Binding("stopped"), in_order and given)
+    def _row(self, run: Run, served: int, again: float) -> Row:
+        found, requests = run.found, run.found["requests"][:served]
+        if not requests:  # stopped before
+            return Row(run.words, {"time": None}, Binding("stopped"), run.given)
         seconds, waited, loading = (
-            statistics.mean(each[name] for each in served)
+            statistics.mean(each[name] for each in requests)
             for name in ("seconds", "waited_seconds", "loading_seconds")
         )
-        size = found["block_bytes"] * sum(sum(each["found"]) for each in served) / len(served)
+        size = found["block_bytes"] * statistics.mean(sum(each["found"]) for each in requests)
         disks = self.disks if any(
             tier["name"] == "ssd" and tier["hits"] for tier in found["tiers"]
         ) else []  # fmt: skip
-        alone = self._alone(node, disks)
-        slowest = alone.rate
-        ends = [seconds + waited * (slowest.value / slowest.at(end) - 1) for end in ("high", "low")]
-        time = Estimate(seconds, *ends)
+        alone = self._alone(run.node, disks)
         rate = size / loading if loading else 0.0
-        load = slowest.scaled(rate / slowest.value) if rate else None
-        values = {"time": time, "load": load,
-                  "of again": time.scaled(1 / self.again(len(served)))}  # fmt: skip
+        load = alone.rate.scaled(rate / alone.rate.value) if rate else None
+        values = {"time": self._interval(run, requests, alone.rate, _DOUBT), "load": load,
+                  "of recompute": self._interval(run, requests, alone.rate, 0).scaled(1 / again)}
         binds = self._binds(found, alone, disks) if waited > 0.01 * seconds else self.computing()
-        return Row(words, values, binds, given=in_order and given, note=self._note(words, found))
+        return Row(run.words, values, binds, given=run.given, note=self._note(run, requests))
+
+    def _interval(
+        self, run: Run, requests: Sequence[Mapping[str, Any]], rate: Estimate, doubt: float
+    ) -> Estimate:
+        """The mean time of requests. Its ends are as far off as those of a pipeline of equal
+        layers, with the ends of the rate and `doubt` about computing.
+        """
+        def piped(loading: float, computing: float) -> float:
+            if not run.in_order:
+                return loading + computing
+            layers = self.model.layers
+            return max(loading / layers + computing, loading + computing / layers)
+
+        def mean(end: str, factor: float) -> float:
+            seconds = 0.0
+            for each in requests:
+                loading = each["loading_seconds"]
+                computing = each["seconds"] - each["waited_seconds"]
+                slower = piped(loading * rate.value / rate.at(end), computing * factor)
+                seconds += each["seconds"] + slower - piped(loading, computing)
+            return seconds / len(requests)
+
+        return Estimate(mean("value", 1), mean("high", 1 - doubt), mean("low", 1 + doubt))
 
     def _run(self, words: str, options: Mapping[str, Any]) -> dict[str, Any]:
         kept = {k: v for k, v in self.target.document.items() if k not in ("rows", "conditions")}
@@ -196,21 +248,28 @@ class Prompts:
         name = max(sorted(limits), key=lambda each: limits[each], default="nothing")
         return alone.binds if name.startswith("engine") else self.target.binding(name)
 
-    def _note(self, words: str, found: Mapping[str, Any]) -> str:
+    def _note(self, run: Run, requests: Sequence[Mapping[str, Any]]) -> str:
         """Says where the blocks of a trace were found, and how many were not stored."""
         parts = []
         if self.untimed == 0:
-            served = self.requests[: len(found["requests"])]
-            all_blocks = sum(len(each["blocks"]) for each in served)
+            all_blocks = sum(len(each["blocks"]) for each in self.requests[: len(requests)])
             shares = [
-                f"{sum(each['found'][i] for each in found['requests']) / all_blocks:.1%} in "
-                f"{tier['name']}" for i, tier in enumerate(found["tiers"])
-            ]  # fmt: skip
+                f"{sum(each['found'][i] for each in requests) / all_blocks:.1%} in {tier['name']}"
+                for i, tier in enumerate(run.found["tiers"])
+            ]
             parts.append("blocks found: " + ", ".join(shares))
         for name in ("refused", "failed"):
-            if found[name]:
-                parts.append(f"{found[name]} blocks {name}")
-        return f"{words}: " + "; ".join(parts) + "." if parts else ""
+            if run.found[name]:
+                parts.append(f"{run.found[name]} blocks {name}")
+        return f"{run.words}: " + "; ".join(parts) + "." if parts else ""
+
+
+def _has_rate(document: Mapping[str, Any], engine: Mapping[str, Any]) -> bool:
+    """Nothing else holds an engine back: without a rate it would copy as fast as memories do."""
+    ceilings = (document.get("model") or {}).get("ceilings", ())
+    return any(each["engine"] == engine["id"] for each in document.get("copy_rates", ())) or any(
+        engine["home"] in each.get("to", ()) for each in ceilings
+    )
 
 
 def _loads(flow: str, gpu: int, disks: Sequence[Mapping[str, Any]]) -> bool:
@@ -225,7 +284,11 @@ WORKLOAD = Workload(
     """The KV store and the Mover run as they are, in virtual time. The prompt has
     tokens whose keys and values are known, and new ones. Loads are layer by layer
     while the layers before are computed, or all first. With --trace, requests of
-    conversations come one after another, and times are means.
+    conversations are served one after another. Times are means, until the first
+    token, without the wait for earlier requests.
+
+    Computing a token takes 2 operations per parameter. Attention to other tokens is
+    left out: with 128Ki tokens of an 8B model it takes longer than all the rest.
 
     \b
     headrace predict kvcache --machine h200 --add ssd:1
@@ -237,7 +300,7 @@ WORKLOAD = Workload(
              "Number of tokens with known keys and values."),
         Axis("new", "TOKENS", lambda text: int(parse.size(text)), "512", "Number of new tokens."),
         Axis("tflops", "NUMBER", number("number of TFLOP/s", 400), "400",
-             "Computing rate of the GPU, TFLOP/s."),
+             "Computing rate that the GPU reaches, TFLOP/s."),
         Axis("block", "TOKENS", count, "64", "Tokens of a block."),
         Axis("trace", "NUMBER", count, None,
              "Requests of conversations, instead of one prompt."),
