@@ -337,9 +337,9 @@ CacheCore::~CacheCore() {
 
 void CacheCore::come_to_rest() {
   writes_.all_back();
+  writes_.report_lost();
   {
     const Locked lock(state_);
-    writes_.report_lost();
     (void)state_.blocks.discard(nullptr);
   }
   Fills::AwaitAll copies(fills_);
@@ -488,10 +488,6 @@ bool CacheCore::invalidate(Extent extent) {
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
   if (!state_.origin.here()) return {};  // no engine of this process reads it
   invalidate(whole(object));
-  if (state_.options.writable) {
-    const MutexLock lock(state_.mutex);
-    state_.blocks.files.forget(object.id());
-  }
   return fills_.await_unread(object.id(), timeout);
 }
 
