@@ -345,12 +345,13 @@ void CacheCore::come_to_rest() {
   Fills::AwaitAll copies(fills_);
   drop_everything();
   copies.wait();
+  moves_.start_due(Moves::kAll);  // ends those that a callback was about to start
 }
 
 void CacheCore::drop_everything() {
   pump_.end_all();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
-  moves_.start_due();  // ends those of dropped blocks
+  moves_.start_due(Moves::kAll);  // ends those of dropped blocks
 }
 
 Status CacheCore::reserve() {
