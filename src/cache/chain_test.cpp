@@ -232,6 +232,20 @@ TEST(CacheChainTest, MissWhileTheLastMemoryIsHeld_TakesABlockOnItsWayDown) {
   EXPECT_TRUE(source.equals(held.extent(), *held.now()));
 }
 
+TEST(CacheChainTest, MissesFasterThanTheMoves_EvictNothing) {
+  Source source(12 * kBytes);
+  CacheRig rig(chain_of(8 * kBytes, {16 * kBytes}));
+  load_all(rig, source, 6);
+  rig.fake->hold(true);
+  std::vector<Block> blocks;
+  for (std::uint64_t i = 6; i < 12; ++i) blocks.push_back(rig.cache->access(block(source, i)));
+  EXPECT_EQ(rig.cache->stats().evictions, 0u);
+  EXPECT_EQ(rig.cache->stats().blocks, 12u);
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().evictions, 0u);
+}
+
 TEST(CacheChainTest, ReleaseInALowerMemory_EndsAWaitForSpace) {
   Source source(8 * kBytes);
   auto options = chain_of(2 * kBytes, {2 * kBytes});
