@@ -3,18 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "core/fail.h"
-#include "headrace/cache.h"
-#include "headrace/mover.h"
 #include "tests/support/folder.h"
 #include "tests/support/machines.h"
 
@@ -119,38 +114,6 @@ TEST_F(SyncsTest, FailedSync_IsReportedUntilTheFileIsForgotten) {
   EXPECT_TRUE(forget(kShort));
   EXPECT_TRUE(sync());
   EXPECT_EQ(begun_.load(), 2u);
-}
-
-// A file may be destroyed after forget(). ASan and TSan would see a sync that still uses it.
-TEST(CacheSyncTest, ForgottenFile_IsNotUsedByASyncOfAnotherThread) {
-  const TestFolder folder;
-  std::ofstream(folder.at("file"), std::ios::binary) << std::string(16384, 'a');
-  const auto machine =
-      Machine::discover({.gpu_driver = false, .storage = {folder.root().string()}});
-  ASSERT_TRUE(machine);
-  auto backends = Backends::open(*machine);
-  ASSERT_TRUE(backends);
-  Mover mover(*machine, *backends);
-  const NodeId dram = machine->of_kind(NodeKind::dram).front()->id;
-  const auto cache = Cache::create(mover, {.budgets = {{dram, 1_MiB}},
-                                           .placement = place::always(dram),
-                                           .shards = 4,
-                                           .writable = true});
-  ASSERT_TRUE(cache) << cache.error().message;
-  const std::jthread other([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) EXPECT_TRUE((*cache)->sync());
-  });
-  for (int i = 0; i < 300; ++i) {
-    const auto file = File::open(*machine, folder.at("file"), {.writable = true});
-    ASSERT_TRUE(file);
-    {
-      Block block = (*cache)->access(whole(**file).part(0, 4_KiB), {.write = true});
-      const auto bytes = block.wait_to_write();
-      ASSERT_TRUE(bytes) << bytes.error().message;
-      std::ranges::fill(*bytes, static_cast<std::byte>(i));
-    }
-    ASSERT_TRUE((*cache)->forget(**file));
-  }
 }
 
 }  // namespace
