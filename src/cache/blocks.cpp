@@ -300,8 +300,9 @@ void Blocks::replace(CacheEntry& from, CacheEntry& to) {
   leave_index(from, !up);
   publish(from, BlockState::evicting);
   entries_.give_fill(to);
-  const bool open = shard_.space.node(to.node).top && shard_.hits.open();
-  to.word = static_cast<std::uint32_t>(BlockState::ready) | (open ? 0 : CacheEntry::kCounted) |
+  to.by_prefetch = from.by_prefetch;
+  to.used = from.used;
+  to.word = static_cast<std::uint32_t>(BlockState::ready) | CacheEntry::kCounted |
             (noticed ? CacheEntry::kNoticed : 0);
   shard_.hits.index.insert(to);
   to.detached = 0;
@@ -309,6 +310,7 @@ void Blocks::replace(CacheEntry& from, CacheEntry& to) {
   shard_.space.enter_order(to, up ? Use::again : Use::fresh);
   ++(up ? counts.promotions : counts.demotions);
   emit(up ? CacheEvent::Kind::promoted : CacheEvent::Kind::demoted, to.extent(), to.by_prefetch);
+  open(to);
   shard_.signals.pump_due = true;
 }
 

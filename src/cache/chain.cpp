@@ -19,8 +19,6 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
   to.object = from.object;
   to.id = from.id;
   to.offset = from.offset;
-  to.by_prefetch = from.by_prefetch;
-  to.used = from.used;
   to.fill->from = &from;
   to.fill->entry = &to;
   to.fill->up = up;
@@ -168,11 +166,11 @@ std::uint64_t Chain::pinned_bytes() const {
   return bytes;
 }
 
-void Moves::start_due() noexcept {
+void Moves::start_due(std::size_t rounds) noexcept {
   while (state_.signals.moves_due.load() && !starting_.exchange(true)) {
     bool more = true;
     try {
-      while (more && state_.signals.moves_due.load()) more = start_some();
+      while (more && state_.signals.moves_due.load()) more = start_some() && --rounds > 0;
     } catch (const std::bad_alloc&) {
       more = false;
     }

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -82,9 +83,13 @@ class Moves {
   Moves(ShardState& state, Fills& fills, Slabs& slabs)
       : state_(state), fills_(fills), slabs_(slabs) {}
 
-  // Starts the moves that are due; a thread that does so already goes on with these. May be called
-  // in callbacks of the Mover, which allocate no slab: then the next call starts the rest.
-  void start_due() noexcept;
+  static constexpr std::size_t kSome = 4;
+  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+  // Starts the moves that are due, `rounds` times kMost, so that no access does the moves of all
+  // other threads; a thread that starts some already goes on with these. The next call starts the
+  // rest. May be called in callbacks of the Mover, which allocate no slab.
+  void start_due(std::size_t rounds = kSome) noexcept;
 
  private:
   static constexpr std::size_t kMost = 16;  // submitted together

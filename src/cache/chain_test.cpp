@@ -4,9 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "core/fail.h"
@@ -209,6 +214,116 @@ TEST(CacheChainTest, BlockHeldDuringItsDemotion_Stays) {
   rig.settle();
   EXPECT_EQ(rig.cache->stats().demotions, 0u);
   for (const Block& one : held) EXPECT_EQ(one.state(), BlockState::ready);
+}
+
+TEST(CacheChainTest, MissWhileTheLastMemoryIsHeld_TakesABlockOnItsWayDown) {
+  Source source(8 * kBytes);
+  CacheRig rig(chain_of(kBytes, {kBytes}));
+  load_all(rig, source, 2);
+  const Block held = rig.cache->access(block(source, 1));
+  ASSERT_EQ(held.node(), kHbm);
+  for (std::uint64_t i = 2; i < 8; ++i) {
+    rig.settle();
+    const Block found = rig.cache->access(block(source, i));
+    rig.settle();
+    ASSERT_NE(found.state(), BlockState::absent) << i << ": refused";
+    EXPECT_TRUE(source.equals(found.extent(), *found.wait()));
+  }
+  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
+}
+
+TEST(CacheChainTest, MissesFasterThanTheMoves_EvictNothing) {
+  Source source(12 * kBytes);
+  CacheRig rig(chain_of(8 * kBytes, {16 * kBytes}));
+  load_all(rig, source, 6);
+  rig.fake->hold(true);
+  std::vector<Block> blocks;
+  for (std::uint64_t i = 6; i < 12; ++i) blocks.push_back(rig.cache->access(block(source, i)));
+  EXPECT_EQ(rig.cache->stats().evictions, 0u);
+  EXPECT_EQ(rig.cache->stats().blocks, 12u);
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().evictions, 0u);
+}
+
+TEST(CacheChainTest, ReleaseInALowerMemory_EndsAWaitForSpace) {
+  Source source(8 * kBytes);
+  auto options = chain_of(2 * kBytes, {2 * kBytes});
+  options.poller = true;
+  CacheRig rig(options);
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    held.push_back(rig.cache->access(block(source, i)));
+    ASSERT_TRUE(held.back().wait().has_value());
+  }
+  ASSERT_EQ(held[3].node(), kHbm);
+  std::atomic<bool> waits{false};
+  const std::function<bool()> asked = [&] {
+    waits = true;
+    return false;
+  };
+  std::jthread waiter([&] {
+    const AccessOptions patient{.space_timeout = std::chrono::seconds{20}, .stop = &asked};
+    EXPECT_NE(rig.cache->access(block(source, 5), patient).state(), BlockState::absent);
+  });
+  while (!waits.load()) std::this_thread::yield();
+  held.pop_back();
+}
+
+TEST(CacheChainTest, LargeBlockThatFindsNoSpace_NamesAMemoryThatIsLargeEnough) {
+  Source source(16 * kBytes);
+  CacheRig rig(chain_of(2 * kBytes, {4 * kBytes}));
+  const Block held = rig.cache->access(source.at(0, 4 * kBytes));
+  ASSERT_EQ(held.state(), BlockState::filling);
+  const Opaque other(64_KiB);  // without bytes of its own to fall back to
+  const auto why = [&](std::uint64_t blocks) {
+    const Block refused = rig.cache->access(whole(other).part(0, Bytes{blocks * kBytes}));
+    return refused.wait().error().message;
+  };
+  EXPECT_NE(why(4).find("no space for 16 KiB on node 8"), std::string::npos) << why(4);
+  EXPECT_NE(why(5).find("exceeds the budget"), std::string::npos) << why(5);
+}
+
+TEST(CacheChainTest, PrefetchedBlockThatMovedUnused_IsCountedAtItsFirstUse) {
+  Source source(12 * kBytes);
+  CacheRig rig(chain_of(8 * kBytes, {16 * kBytes}));
+  {
+    const Prefetch plan = rig.cache->prefetch(std::vector{block(source, 0)}, {});
+    rig.settle();
+  }
+  for (std::uint64_t i = 1; i < 12; ++i) {
+    rig.load(block(source, i));
+    rig.settle();
+  }
+  for (int i = 0; i < 3; ++i) {
+    (void)rig.cache->access(block(source, 0));
+    rig.settle();
+  }
+  EXPECT_EQ(rig.cache->stats().first_uses, 1u);
+}
+
+TEST(CacheChainTest, OneAccess_StartsABoundedNumberOfMoves) {
+  constexpr std::uint64_t kCount = 200;
+  Source source(kCount * kBytes);
+  CacheRig rig(chain_of(kBytes, {kCount * kBytes}));
+  ASSERT_TRUE(rig.cache->resize(kDram, 0_B));
+  load_all(rig, source, kCount);
+  ASSERT_TRUE(rig.cache->resize(kDram, Bytes{2 * kCount * kBytes}));
+  std::vector<Extent> all;
+  for (std::uint64_t i = 0; i < kCount; ++i) all.push_back(block(source, i));
+  std::vector<Block> blocks(kCount);
+  rig.fake->hold(true);
+  rig.cache->access(all, blocks, {});
+  const std::size_t before = rig.fake->accepted().size();
+  EXPECT_LE(before, kCount + 64);
+  (void)rig.cache->access(all[0]);
+  EXPECT_GT(rig.fake->accepted().size(), before) << "the next one goes on";
+  rig.fake->hold(false);
+  rig.settle();
+  blocks.clear();
+  (void)rig.cache->access(all[0]);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().promotions, kCount);
 }
 
 TEST(CacheChainTest, Plan_MovesItsBlocksUpBeforeTheirUse) {

@@ -337,20 +337,21 @@ CacheCore::~CacheCore() {
 
 void CacheCore::come_to_rest() {
   writes_.all_back();
+  writes_.report_lost();
   {
     const Locked lock(state_);
-    writes_.report_lost();
     (void)state_.blocks.discard(nullptr);
   }
   Fills::AwaitAll copies(fills_);
   drop_everything();
   copies.wait();
+  moves_.start_due(Moves::kAll);  // ends those that a callback was about to start
 }
 
 void CacheCore::drop_everything() {
   pump_.end_all();
   for (std::size_t i = 0; i < state_.options.budgets.size(); ++i) drop_all(state_, i);
-  moves_.start_due();  // ends those of dropped blocks
+  moves_.start_due(Moves::kAll);  // ends those of dropped blocks
 }
 
 Status CacheCore::reserve() {
@@ -488,10 +489,6 @@ bool CacheCore::invalidate(Extent extent) {
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
   if (!state_.origin.here()) return {};  // no engine of this process reads it
   invalidate(whole(object));
-  if (state_.options.writable) {
-    const MutexLock lock(state_.mutex);
-    state_.blocks.files.forget(object.id());
-  }
   return fills_.await_unread(object.id(), timeout);
 }
 

@@ -151,7 +151,8 @@ class CacheCore {
   bool invalidate(Extent extent);
   Status discard(const Extent& extent, Nanoseconds timeout);
   Status write_back(const WriteBackOptions& options);
-  void take_unsynced(const std::function<void(const File&)>& take);
+  // Calls `then` under the lock.
+  void use_files(const std::function<void(WrittenFiles&)>& then);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
   void flush();

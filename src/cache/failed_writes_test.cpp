@@ -83,6 +83,16 @@ TEST(CacheFailedWriteTest, FailedWriteBack_IsTriedAgainForItsSpace_AfterAPause) 
   EXPECT_EQ(test.rig.cache->stats().bytes_dirty, 0_B);
 }
 
+TEST(CacheFailedWriteTest, FailuresOfOneRound_MakeOnePause) {
+  FailingRig test(64, 8, 64);
+  for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(test.set(i, 1));
+  EXPECT_FALSE(test.rig.cache->write_back());
+  EXPECT_GE(test.rig.cache->stats().write_failures, 8u);
+  test.broken = false;
+  test.clock.advance(std::chrono::milliseconds{101});
+  EXPECT_TRUE(test.rig.cache->access(test.unit(20)).wait().has_value());
+}
+
 // Both victims are held, so no write-back will make space.
 TEST(CacheFailedWriteTest, AccessWithoutVictims_DoesNotWaitForTheirHolders) {
   FailingRig test(8, 2, 0);

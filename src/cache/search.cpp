@@ -74,6 +74,20 @@ Space::Outcome Space::make(CacheEntry& entry, const SpaceRequest& request,
   return SpaceSearch(*this, entry, request).run(wanted);
 }
 
+bool Space::go_on_in_chain(SpaceRequest& request) const {
+  if (shard_.options.chain.empty()) return false;
+  if (!request.last_resort && !nodes_[request.node].last) {
+    ++request.node;
+    return true;
+  }
+  request.last_resort = !request.last_resort;
+  const auto large = [&](const Node& node) { return request.extent.length.value <= node.budget; };
+  const auto found = std::ranges::find_if(nodes_, large);
+  request.node =
+      found == nodes_.end() ? std::uint16_t{0} : static_cast<std::uint16_t>(found - nodes_.begin());
+  return request.last_resort;
+}
+
 Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   using Outcome = Space::Outcome;
   if (take()) return Outcome::found;

@@ -96,6 +96,10 @@ class Space {
 
   // Gives the entry a frame, by eviction if need be.
   Outcome make(CacheEntry& entry, const SpaceRequest& request, std::optional<Growth>& wanted);
+  // After make() found no space in a memory of a chain: sets the one to ask next. Those below
+  // first, then the first one that is large enough, which evicts. False: all were asked; the
+  // request is ready for another round.
+  bool go_on_in_chain(SpaceRequest& request) const;
   void give_frame(CacheEntry& entry);
 
   // From now on releases are reported, until released(). A release during the search that found no

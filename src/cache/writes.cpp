@@ -245,8 +245,11 @@ void Blocks::end_clean(CacheEntry& entry, const Error* why) {
   } else {
     ++counts.write_failures;
     enlist(fill);
-    retry_at_ = shard_.mover.clock().now() + retry_after_;
-    retry_after_ = std::min(2 * retry_after_, kLongestRetry);
+    const Nanoseconds now = shard_.mover.clock().now();
+    if (now >= retry_at_) {  // else it belongs to a failure before
+      retry_at_ = now + retry_after_;
+      retry_after_ = std::min(2 * retry_after_, kLongestRetry);
+    }
     try {
       fill.error = *why;
     } catch (const std::bad_alloc&) {
@@ -477,18 +480,21 @@ Status Writes::write_back(const Range* range, Patience& patience, const std::fun
   }
 }
 
-void Writes::report_lost() const {
+void Writes::report_lost() const noexcept try {
+  const MutexLock lock(state_.mutex);
   std::uint64_t bytes = 0;
   for (const Space::Node& node : state_.space.nodes()) bytes += node.dirty;
   const CacheEntry* const oldest = state_.blocks.oldest_dirty();
   if (oldest == nullptr) return;
   const File* const file = file_of(oldest->extent());
-  fmt::print(
-      stderr, "headrace: a cache ended, and {} of changes are lost, the oldest of {}: {}\n",
+  const std::string line = fmt::format(
+      "headrace: a cache ended, and {} of changes are lost, the oldest of {}: {}\n",
       to_string(Bytes{bytes}),
       file != nullptr ? file->quoted()
                       : fmt::format("memory of node {}", raw(oldest->object->node())),
       oldest->fill->error ? oldest->fill->error->message : "they were not written back in time");
+  (void)std::fputs(line.c_str(), stderr);  // fmt::print() throws if stderr is closed
+} catch (const std::bad_alloc&) {
 }
 
 Status Writes::discard(const Range& range, Patience& patience) {
@@ -552,9 +558,9 @@ void Writes::all_back() {
   (void)write_back(nullptr, patience, nullptr, false);
 }
 
-void CacheCore::take_unsynced(const std::function<void(const File&)>& take) {
+void CacheCore::use_files(const std::function<void(WrittenFiles&)>& then) {
   const MutexLock lock(state_.mutex);
-  state_.blocks.files.take_unsynced(take);
+  then(state_.blocks.files);
 }
 
 void CacheCore::end_write(CacheEntry& entry, bool wrote) {

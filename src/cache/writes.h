@@ -50,7 +50,7 @@ class Writes {
   // stay dirty. Does nothing in a cache that is not writable.
   void all_back();
   // Prints one line if blocks are dirty, which are about to be lost.
-  void report_lost() const REQUIRES(state_.mutex);
+  void report_lost() const noexcept;
   // Drops the blocks of the range without a write-back. Errors: as Cache::discard().
   Status discard(const Range& range, Patience& patience);
   // After a smaller budget: blocks go back until the rest fits.

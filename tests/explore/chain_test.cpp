@@ -78,6 +78,20 @@ TEST(ExploreChain, ReadersBesideClearAndFlush_SeeNoOldBytes) {
   });
 }
 
+// A callback finds a move that needs a slab, which only a user's thread allocates.
+TEST(ExploreChain, DestructionDuringAMove_LeavesNoPin) {
+  explore([](Trial& trial) {
+    Versions rows(trial, 4);
+    rows.number();
+    CacheRig rig(two_and_two(trial));
+    for (std::size_t row = 0; row < 2 + trial.below(3); ++row) {
+      const Block held = rig.cache->access(rows.row(row));
+      if (trial.below(2) == 0) (void)held.wait();
+    }
+    rig.cache.reset();
+  });
+}
+
 TEST(ExploreChain, HeldBlocks_KeepTheirBytes) {
   explore([](Trial& trial) {
     Versions rows(trial, 4);

@@ -368,7 +368,11 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       all.submit();  // the fence takes a while
       return count_victims(miss.request.node);
     }
-    if (step.next == Next::below) continue;
+    if (step.next == Next::below) {
+      // Ends those that find no space, so that their blocks can be evicted.
+      if (miss.request.last_resort) core_.moves_.start_due();
+      continue;
+    }
     miss.waited = miss.waited || step.next != Next::elsewhere;
     if (step.next == Next::elsewhere) {
       miss.request.node = miss.targets.next();
@@ -427,13 +431,8 @@ CacheAccess::Step CacheAccess::look(Miss& miss, const Result<Destination>& to) {
 
 CacheAccess::Next CacheAccess::without_space(Miss& miss, const Result<Destination>& to) {
   if (miss.targets.more()) return Next::elsewhere;
-  if (to && !state_.options.chain.empty() && !miss.request.last_resort) {
-    const bool last = state_.space.node(miss.request.node).last;
-    miss.request.node = last ? to->node : static_cast<std::uint16_t>(miss.request.node + 1);
-    miss.request.last_resort = last;
-    return Next::below;
-  }
-  if (to) miss.request.node = miss.targets.again();
+  if (to && state_.space.go_on_in_chain(miss.request)) return Next::below;
+  if (to && state_.options.chain.empty()) miss.request.node = miss.targets.again();
   const bool fits = miss.request.extent.length.value <= state_.space.node(miss.request.node).budget;
   if (to && fits && state_.options.writable && state_.blocks.clean_some(miss.request.node) &&
       may_wait(miss.turn, options_.lock_timeout)) {

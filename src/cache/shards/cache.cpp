@@ -420,7 +420,9 @@ Status CacheShards::sync(const WriteBackOptions& options) {
   Patience patience(mover_.clock(), mover_.waiting(), options.timeout);
   HEADRACE_TRY_STATUS(write_back(options));
   const auto take = [this](const Syncs::Add& add) {
-    for (const auto& core : cores_) core->take_unsynced(add);
+    for (const auto& core : cores_) {
+      core->use_files([&](WrittenFiles& files) { files.take_unsynced(add); });
+    }
   };
   return syncs_.sync(take, options.extent ? options.extent->object : nullptr, patience,
                      options.stop);
@@ -439,6 +441,9 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
   }
   if (writable_ && here()) {
     if (mover_.in_callback()) return fail(ErrorCode::invalid, kInCallback, "forget()");
+    for (const auto& core : cores_) {  // first, so that no sync takes it after Syncs::forget()
+      core->use_files([&](WrittenFiles& files) { files.forget(object.id()); });
+    }
     Patience patience(mover_.clock(), mover_.waiting(), end - mover_.clock().now());
     HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }

@@ -66,14 +66,14 @@ Status Syncs::sync_one(const Wanted& wanted, Patience& patience,
       HEADRACE_TRY_STATUS(wait(seen, patience, stop));
       continue;
     }
-    const Status synced = sync_file_(*file);
+    Status synced = sync_file_(*file);
     {
       const MutexLock lock(mutex_);
       One& one = files_.at(wanted.object);  // forget() waits for this sync
       one.running = false;
       one.ended = one.begun;
-      if (!synced) one.error = synced.error();
-      if (synced && !one.dirty) files_.erase(wanted.object);
+      if (!synced) one.error = std::move(synced).error();  // no copy: it cannot fail
+      if (!one.error && !one.dirty) files_.erase(wanted.object);
     }
     ends_.fetch_add(1);
     waiting_.wake_all(ends_);
