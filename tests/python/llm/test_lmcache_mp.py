@@ -181,6 +181,21 @@ def test_objects_come_back_now_and_after_a_restart(
 
 
 @needs_the_wheel
+def test_objects_that_are_not_written_yet_are_used_bytes(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = opened(memory=4 * SIZE)
+    controller.store(range(4))
+    counts = SimpleNamespace(tiers=[SimpleNamespace(used=SIZE)])  # of the folder
+    with monkeypatch.context() as context:
+        store = SimpleNamespace(closed=False, stats=lambda: counts)
+        context.setattr(controller.adapter, "_store", store)
+        assert controller.adapter.get_usage().total_bytes_used == 4 * SIZE
+        counts.tiers[0].used = 5 * SIZE  # one is not known
+        assert controller.adapter.get_usage().total_bytes_used == 5 * SIZE
+
+
+@needs_the_wheel
 def test_a_flipped_bit_costs_one_object(opened: Open, tmp_path: Path) -> None:
     controller = opened()
     controller.store(range(6))
