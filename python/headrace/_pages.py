@@ -10,6 +10,7 @@ import ctypes
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy
@@ -227,7 +228,8 @@ class StoredPages(Pages):
             counts = stored.wait(0)
             all_kept = counts.stored + counts.present == len(names)
             there += [True] * len(names) if all_kept else self._store.contains(names)
-        self._warner.not_kept("pages", self._store.stats())
+        with suppress(headrace.Error):  # closed meanwhile
+            self._warner.not_kept("pages", self._store.stats())
         return there
 
 

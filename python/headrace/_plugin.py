@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -91,15 +92,17 @@ class Warner:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
+        self._lock = threading.Lock()
         self._again: dict[str, float] = {}  # when each may be repeated
         self._counts = (0, 0)  # blocks kept and not kept until the last warning
 
     def warn(self, message: str, *arguments: object) -> bool:
         """Whether it was said."""
         now = time.monotonic()
-        if now < self._again.get(message, 0.0):
-            return False
-        self._again[message] = now + _AGAIN_SECONDS
+        with self._lock:
+            if now < self._again.get(message, 0.0):
+                return False
+            self._again[message] = now + _AGAIN_SECONDS
         self._log.warning(message, *arguments)
         return True
 
@@ -108,7 +111,9 @@ class Warner:
         kept = stats.stores.stored
         lost = stats.stores.refused + stats.stores.failed + stats.failed
         kept_before, lost_before = self._counts
-        if lost <= lost_before:
+        if kept < kept_before or lost < lost_before:  # of a server that was started again
+            self._counts = kept_before, lost_before = 0, 0
+        if lost == lost_before:
             return
         age = stats.last_error_age
         recent = age is not None and age < _AGAIN_SECONDS

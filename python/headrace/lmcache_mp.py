@@ -353,10 +353,14 @@ class L2Adapter(L2AdapterInterface):  # type: ignore[misc]
         return KeyListPage(tuple(entries), after.hex())
 
     def get_usage(self) -> Any:
-        """The bytes in the folder, with objects that an earlier process left."""
+        """The bytes in the folder, with objects that an earlier process left, and those of objects
+        that are to be written there, at most the budget.
+        """
         with self._lock:
             used = 0 if self._store.closed else self._store.stats().tiers[-1].used
-        return AdapterUsage(used, self._budget, super().get_usage().bytes_by_cache_salt)
+        known = super().get_usage()
+        used = max(used, min(known.total_bytes_used, self._budget))
+        return AdapterUsage(used, self._budget, known.bytes_by_cache_salt)
 
     def report_status(self) -> dict[str, Any]:
         stats = self._store.stats()

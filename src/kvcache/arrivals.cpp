@@ -98,6 +98,11 @@ void Arrivals::wait_for_slots(Arrival& arrival) {
   waiting_slots_ += store_.table.slots_of(arrival.entry->bytes);
 }
 
+bool Arrivals::gathers() const {
+  if (waiting_.empty()) return false;
+  return store_.table.slots_of(static_cast<const Arrival*>(waiting_.first())->entry->bytes) > 1;
+}
+
 bool Arrivals::too_much(std::uint64_t bytes) const {
   return in_flight_ > 0 && in_flight_ + bytes > store_.options.in_flight.value;
 }

@@ -59,6 +59,8 @@ class Arrivals {
   // table that may free a slot ends with this call.
   void place(Later& later) REQUIRES(kTable);
   bool waiting() const REQUIRES(kTable) { return !waiting_.empty(); }
+  // Whether the next block waits for several slots, which others must not take one by one.
+  bool gathers() const REQUIRES(kTable);
   Bytes in_flight() const REQUIRES(kTable) { return Bytes{in_flight_}; }
   // For flush(): whether all blocks have arrived, or will not, that store() took before mark().
   std::uint64_t mark() const REQUIRES(kTable) { return arriving_.mark(); }

@@ -255,6 +255,7 @@ void Loads::keep(LoadState& load) noexcept {
   const unsigned index = *table.for_cpus();
   for (std::size_t first = 0; first < load.items.size(); first += kKeptAtOnce) {
     const TableLock lock(table);
+    if (index == 0 && store_.arrivals.gathers()) return;
     const std::size_t end = std::min(first + kKeptAtOnce, load.items.size());
     for (std::size_t i = first; i < end; ++i) {
       LoadItem& item = load.items[i];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/check.h"
 #include "core/fail.h"
 #include "kvcache/core.h"
 
@@ -12,7 +13,7 @@ namespace headrace::kvcache {
 void Remover::open() {
   const TableLock lock(store_.table);
   if (!store_.table.has_folder()) return;
-  slots_.reserve(store_.table.last().slots);
+  slots_.resize(store_.table.last().slots);
   failed_.reserve(store_.table.last().slots);
 }
 
@@ -71,7 +72,7 @@ void Remover::unlist_free(std::uint32_t slot) noexcept {
 void Remover::unlist(Slot slot) noexcept {
   ++store_.table.last().filling;  // flush() waits for it
   ++list_changes_;
-  slots_.push_back(slot);
+  push(slot);
   start();
 }
 
@@ -82,7 +83,7 @@ void Remover::retry() noexcept {
     ++folder.filling;
     ++folder.unlisting;
     slot.side = folder.fills.begin();
-    slots_.push_back(slot);
+    push(slot);
   }
   failed_.clear();
   folder.stuck = 0;
@@ -102,11 +103,17 @@ void Remover::start() noexcept {
   store_.jobs.enqueue(*this);
 }
 
+void Remover::push(const Slot& slot) noexcept {
+  DCHECK(waiting_ < slots_.size());
+  slots_[(first_ + waiting_++) % slots_.size()] = slot;
+}
+
 bool Remover::next() noexcept {
   const TableLock lock(store_.table);
-  size_ = std::min(slots_.size(), kMost);
-  std::copy_n(slots_.end() - static_cast<std::ptrdiff_t>(size_), size_, batch_.begin());
-  slots_.resize(slots_.size() - size_);
+  size_ = std::min(waiting_, kMost);
+  for (std::size_t i = 0; i < size_; ++i) batch_[i] = slots_[(first_ + i) % slots_.size()];
+  if (size_ > 0) first_ = (first_ + size_) % slots_.size();
+  waiting_ -= size_;
   busy_ = size_ > 0;
   return busy_;
 }

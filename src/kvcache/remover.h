@@ -46,6 +46,7 @@ class Remover final : public Unlister, private Copying {
   void unlist_free(std::uint32_t slot) noexcept REQUIRES(kTable);
   // Returns false if the block was removed before.
   bool remove(Entry& entry) REQUIRES(kTable);
+  void push(const Slot& slot) noexcept REQUIRES(kTable);
   void start() noexcept REQUIRES(kTable);
   // Takes the next batch. Returns false if there is none.
   bool next() noexcept;
@@ -53,8 +54,11 @@ class Remover final : public Unlister, private Copying {
   void copied(const Result<MoveStats>& outcome) noexcept override;
 
   StoreCore& store_;
-  std::vector<Slot> slots_ GUARDED_BY(kTable);   // has capacity for all slots
-  std::vector<Slot> failed_ GUARDED_BY(kTable);  // the same
+  // A ring with a place for each slot, so that the headers that wait longest are next.
+  std::vector<Slot> slots_ GUARDED_BY(kTable);
+  std::size_t first_ GUARDED_BY(kTable) = 0;
+  std::size_t waiting_ GUARDED_BY(kTable) = 0;
+  std::vector<Slot> failed_ GUARDED_BY(kTable);  // has capacity for all slots
   std::atomic<bool> any_failed_{false};
   Nanoseconds retry_at_ GUARDED_BY(kTable){0};
   std::uint64_t list_changes_ GUARDED_BY(kTable) = 0;

@@ -110,6 +110,32 @@ TEST_F(KvRemoving, ClearsAll) {
   EXPECT_EQ(rig.store->stats().reopened, 0u);
 }
 
+// A flush waits for no headers that were removed after it began.
+TEST(KvRemovals, InOrder_SoThatNoneWaitsForLaterOnes) {
+  KvRig rig;
+  rig.open({}, 200);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 192));
+  ASSERT_EQ(rig.put(keys)->stored, keys.size());
+  rig.files->held = true;
+  for (std::size_t first = 0; first < keys.size(); first += 64) {  // batches
+    ASSERT_EQ(rig.store->remove(std::span(keys).subspan(first, 64)).value(), 64u);
+    rig.poll();
+  }
+  for (int batch = 0; batch < 2; ++batch) {
+    rig.files->release();
+    rig.files->held = true;
+    rig.poll();
+  }
+  KvRig next;
+  std::filesystem::copy(rig.folder.path, next.folder.path,
+                        std::filesystem::copy_options::recursive);
+  next.open({}, 200);
+  const auto found = next.store->contains(keys);
+  EXPECT_EQ(std::count(found.begin(), found.begin() + 128, true), 0);
+  EXPECT_EQ(std::count(found.begin() + 128, found.end(), true), 64);
+  rig.files->release();
+}
+
 // A block that left a slot which was not reused would be found after reopening.
 TEST(KvRemovals, TakeWhatHasLeftButIsStillListed) {
   KvRig rig;
@@ -120,10 +146,10 @@ TEST(KvRemovals, TakeWhatHasLeftButIsStillListed) {
   rig.settle();
   rig.open({2}, 2);
   ASSERT_EQ(rig.store->stats().reopened, 2u);
-  // Damage frees its slot, and keeps its header.
-  rig.files->torn_after = 0;
+  // An error of the disk frees its slot, and keeps its header.
+  rig.files->fail_chance = 1;
   for (const kvcache::Key& key : keys) (void)rig.get({&key, 1}, {.promote = false});
-  rig.files->torn_after = UINT64_MAX;
+  rig.files->fail_chance = 0;
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 0u);
   EXPECT_EQ(rig.store->remove(keys).value(), 0u);
   ASSERT_TRUE(rig.store->flush().has_value());

@@ -542,6 +542,34 @@ TEST_F(KvSizes, OnSeveralDisks_AreEachOnOne) {
   EXPECT_EQ(alone, stored.size());
 }
 
+// Otherwise loads could take each slot that becomes free, and the store would never end.
+TEST_F(KvSizes, StoreThatWaitsForSeveralSlots_GetsThoseThatLoadsWouldFill) {
+  rig.open({5}, 40);
+  const kvcache::Key large{100, 5 * 4096 - 1};
+  std::vector<kvcache::Key> small;
+  for (std::uint64_t i = 1; i <= 12; ++i) small.push_back({i, 3});
+  for (const kvcache::Key& key : small) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.files->held = true;
+  std::vector<std::byte> bytes(4);
+  const MemoryRange memory(bytes, kDram);
+  const auto load = [&](const kvcache::Key& key) {
+    return *rig.store->load({&key, 1}, rig.extents(memory, {&key, 1}));
+  };
+  const kvcache::Load first = load(small[0]);
+  rig.poll();
+  std::vector<std::byte> content = rig.blocks_of({&large, 1});
+  const MemoryRange from(content, kDram);
+  const auto stored = *rig.store->store({&large, 1}, rig.extents(from, {&large, 1}));
+  ASSERT_FALSE(stored.done());
+  const kvcache::Load second = load(small[1]);
+  rig.poll();
+  EXPECT_EQ(rig.store->stats().tiers[0].used, rig.slot);  // of the first load
+  rig.files->release();
+  EXPECT_TRUE(first.wait().has_value() && second.wait().has_value());
+  EXPECT_EQ(stored.wait()->stored, 1u);
+}
+
 TEST_F(KvSizes, OnUnequalDisks_EvictNothingFromOneThatIsTooSmall) {
   auto options = rig.options({}, 20);
   kvcache::TierOptions& tier = options.tiers[0];

@@ -297,8 +297,11 @@ void Tiers::settle(TierCopy& copy, const Error* why, Later& later) {
   }
   const bool refused = why != nullptr && copy.writing;
   const bool next = refused && target.disk_refused(copy.to_slot, *why, now);
-  const bool other_disk = next && target.folder->disks() > 1;
-  const bool full = other_disk || (refused && why->code == ErrorCode::exhausted);
+  const bool several = target.folder != nullptr && target.folder->disks() > 1;
+  // Disks that fail slowly are due again one after the other: the block would never leave.
+  const bool endless = several && target.disk.refused && now >= *target.disk.refused + kTryDisks;
+  const bool other_disk = next && several && !endless;
+  const bool full = other_disk || (refused && why->code == ErrorCode::exhausted && !endless);
   if (why != nullptr && idle && !entry.removed) store_.flusher.expect_idle(key);
   if (why != nullptr && !other_disk && (idle || copy.source == Source::leaves_if_copied)) {
     target.rests = now + kRest;

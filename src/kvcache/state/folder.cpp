@@ -284,9 +284,12 @@ Status Folder::open_files(Mover& mover) {
     HEADRACE_TRY_STATUS(lock(index, index_lock_));  // it is another file
   }
   HEADRACE_TRY_STATUS(size_file(blocks, slots_ * slot_bytes(geometry_).value));
-  const std::uint64_t index_bytes = kPage + slots_ * header_bytes_;
-  HEADRACE_TRY_STATUS(size_file(index, index_bytes));
-  allocate_file(index, index_bytes);
+  HEADRACE_TRY_STATUS(size_file(index, kPage + slots_ * header_bytes_));
+  // A disk smaller than the budget never fills the other slots: the first ones are taken first.
+  std::error_code unknown;  // all
+  const std::uint64_t disk = std::filesystem::space(path_, unknown).capacity;
+  const std::uint64_t most = disk == 0 ? slots_ : disk / slot_bytes(geometry_).value + 1;
+  allocate_file(index, kPage + std::min<std::uint64_t>(slots_, most) * header_bytes_);
   HEADRACE_TRY(blocks_, File::open(mover.machine(), blocks, {.writable = true}));
   HEADRACE_TRY(index_, File::open(mover.machine(), index, {.writable = true, .direct = false}));
   return {};

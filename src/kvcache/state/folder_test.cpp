@@ -146,6 +146,20 @@ TEST_F(KvFolder, List_HasItsSpaceFromTheStart) {
   EXPECT_GE(status.st_blocks * 512, status.st_size);
 }
 
+// It would take the space of blocks.
+TEST_F(KvFolder, List_HasNoSpaceForBlocksThatExceedTheDisk) {
+  KvRig large;
+  large.geometry = {.layers = 1, .kv_heads = 1, .head_dim = 1U << 28, .block_tokens = 1};
+  large.slot = large.geometry.block();
+  const std::uint64_t disk = std::filesystem::space(large.folder.path).capacity;
+  const std::size_t slots = 8192;
+  if (disk == 0 || disk > large.slot.value * slots / 2) GTEST_SKIP() << "a disk of " << disk;
+  large.open({}, slots);
+  struct stat status{};
+  ASSERT_EQ(stat((large.folder.path / "index").c_str(), &status), 0);
+  EXPECT_LE(status.st_blocks * 512, status.st_size / 2 + 8192);
+}
+
 TEST_F(KvFolder, DamagedHeadersAreNotListed) {
   fill();
   for (std::uint64_t slot = 0; slot < kBlocks; slot += 2) {

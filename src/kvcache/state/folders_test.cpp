@@ -42,6 +42,15 @@ struct KvFolders : testing::Test {
     EXPECT_TRUE(rig.get(rig.store->pin(keys).keys()).has_value());
     return found;
   }
+  // Writes take 11 s, and fail.
+  void fail_slowly() {
+    rig.files->held = true;
+    rig.store->poll();
+    clock.advance(std::chrono::seconds{11});
+    rig.files->release();
+    rig.files->held = true;
+    rig.store->poll();
+  }
   std::size_t there() const {
     return static_cast<std::size_t>(std::ranges::count(rig.store->contains(keys), true));
   }
@@ -206,14 +215,6 @@ TEST_F(KvFolders, DisksThatFailSlowly_EndAStoreWithinAMinuteOfTrying) {
     return *rig.store->store({&keys[i], 1},
                              whole(memory).part(rig.bytes_of(i).value, rig.geometry.block()));
   };
-  const auto fail_slowly = [&] {
-    rig.files->held = true;
-    rig.store->poll();
-    clock.advance(std::chrono::seconds{11});
-    rig.files->release();
-    rig.files->held = true;
-    rig.store->poll();
-  };
   rig.files->held = true;
   const kvcache::Stored first = store(0);
   for (int i = 0; i < 6; ++i) fail_slowly();
@@ -227,6 +228,24 @@ TEST_F(KvFolders, DisksThatFailSlowly_EndAStoreWithinAMinuteOfTrying) {
   rig.store->poll();  // headers are overwritten, so no disk is left with a block that is not there
   EXPECT_EQ(store(1).wait()->stored, 1u);
   EXPECT_EQ(rig.store->contains(std::span(keys).first(2)), (std::vector{false, true}));
+}
+
+// A block that leaves memory is tried on each disk too, and a store waits for its slot.
+TEST_F(KvFolders, DisksThatFailSlowly_EndAStoreThatWaitsForMemory) {
+  rig.open(options(1));
+  ASSERT_EQ(rig.put(std::span(keys).first(1))->stored, 1u);
+  rig.files->unwritable = true;
+  rig.files->held = true;
+  std::vector<std::byte> bytes = rig.blocks_of(std::span(keys).subspan(1, 1));
+  const MemoryRange memory(bytes, kDram);
+  const auto second = rig.store->store(std::span(keys).subspan(1, 1), whole(memory));
+  for (int i = 0; i < 5; ++i) fail_slowly();
+  EXPECT_FALSE(second->done());
+  for (int i = 0; i < 3; ++i) fail_slowly();
+  EXPECT_EQ(second->poll(), (kvcache::StoredCounts{.stored = 1}));
+  EXPECT_EQ(rig.store->stats().failed, 1u);
+  rig.files->unwritable = false;
+  rig.files->release();
 }
 
 // Such an error says nothing of the disk.

@@ -145,6 +145,7 @@ bool Tier::disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) 
   for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) {
     written = written && disk.written[slot];
   }
+  if (!disk.refused) disk.refused = now;
   of_slot.again = now + kRest;
   if (tried) of_slot.trying.reset();
   if (full && !written && (tried || before != Disk::State::closed)) {
@@ -159,6 +160,7 @@ bool Tier::disk_refused(std::uint32_t first, const Error& why, Nanoseconds now) 
 }
 
 void Tier::disk_has(std::uint32_t first) {
+  disk.refused.reset();
   for (std::uint32_t slot = first; slot != kNoSlot; slot = next_of(slot)) disk.written[slot] = true;
   const unsigned number = free.disk_of(first);
   if (disk.disks[number].trying != first) return;

@@ -124,8 +124,9 @@ struct Disk {
 
 // The state of a tier's disks. A written slot has space on its disk; others may not.
 struct DiskSpace {
-  std::vector<bool> written;  // by slot
-  std::vector<Disk> disks;    // by folder
+  std::vector<bool> written;           // by slot
+  std::vector<Disk> disks;             // by folder
+  std::optional<Nanoseconds> refused;  // the first write that failed since one succeeded
 };
 
 struct Tier {

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,6 +178,21 @@ def test_objects_come_back_now_and_after_a_restart(
         got = controller.arena.copy()
         assert (got == controller.fill(range(COUNT))).all()
         assert controller.adapter.get_usage().total_bytes_used == COUNT * SIZE
+
+
+@needs_the_wheel
+def test_objects_that_are_not_written_yet_are_used_bytes(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = opened(memory=4 * SIZE)
+    controller.store(range(4))
+    counts = SimpleNamespace(tiers=[SimpleNamespace(used=SIZE)])  # of the folder
+    with monkeypatch.context() as context:
+        store = SimpleNamespace(closed=False, stats=lambda: counts)
+        context.setattr(controller.adapter, "_store", store)
+        assert controller.adapter.get_usage().total_bytes_used == 4 * SIZE
+        counts.tiers[0].used = 5 * SIZE  # one is not known
+        assert controller.adapter.get_usage().total_bytes_used == 5 * SIZE
 
 
 @needs_the_wheel
@@ -415,6 +432,52 @@ def test_damaged_lists_of_keys_list_what_is_whole(opened: Open, tmp_path: Path) 
             again.adapter.list_l2_keys(cursor=cursor)
     with pytest.raises(ValueError, match="at least 1"):
         again.adapter.list_l2_keys(page_size=0)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import real_lmcache_mp, test_lmcache_mp as tests
+real_lmcache_mp.install()
+controller = tests.Controller(Path(sys.argv[2]), memory=int(sys.argv[3]), budget=40 * tests.SIZE)
+print("open", flush=True)
+for turn in range(10 ** 6):
+    numbers = range(turn % 4 * tests.COUNT, (turn % 4 + 1) * tests.COUNT)
+    controller.store(numbers, tests.SIZE >> (turn // 4 % 2))
+    if turn % 3 == 0:
+        controller.adapter.delete(controller.keys(numbers[:4]))
+"""
+
+
+@needs_the_wheel
+@pytest.mark.parametrize("memory", [0, 4 * SIZE])
+def test_a_server_killed_while_it_writes_leaves_no_wrong_object(
+    opened: Open, tmp_path: Path, memory: int
+) -> None:
+    found = 0
+    for attempt in range(4):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(tmp_path / "kv"),
+             str(memory)],
+            stdout=subprocess.PIPE,
+        ) as writer:  # fmt: skip
+            assert writer.stdout is not None and writer.stdout.readline() == b"open\n"
+            time.sleep(0.05 + 0.03 * attempt)
+            writer.send_signal(signal.SIGKILL)
+        controller = opened(memory=memory, budget=40 * SIZE)
+        for size in (SIZE, SIZE // 2):
+            for first in range(0, 4 * COUNT, COUNT):
+                numbers = range(first, first + COUNT)
+                loaded = controller.load(numbers, size)
+                got = controller.arena.copy()
+                right = controller.fill(numbers, size)
+                for i, there in enumerate(loaded):
+                    part = slice(i * size, (i + 1) * size)
+                    assert not there or (got[part] == right[part]).all()
+                found += sum(loaded)
+        controller.adapter.close()
+    assert found > 0
 
 
 @needs_the_wheel

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace import _pages
+from headrace import _pages, _plugin
 
 
 class SlowCopy:
@@ -79,3 +80,24 @@ def test_a_load_is_cancelled_and_returns_when_the_memory_is_not_written_any_more
     assert all(copy.done() for copy in store.copies)
     assert [copy.cancelled for copy in store.copies] == [True, False]
     assert caplog.text.count("still in use") == 3
+
+
+def test_a_store_that_is_closed_meanwhile_keeps_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(store: SlowStore) -> Any:
+        raise headrace.CancelledError("the KV store is closed")
+
+    monkeypatch.setattr(SlowStore, "stats", closed)
+    assert pages_of(SlowStore([SlowCopy(0, 1)]))._keep(["a"], [None], None) == [True]
+
+
+def test_a_server_that_is_started_again_counts_anew(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_plugin, "_AGAIN_SECONDS", -1.0)  # each is said
+    warner = _plugin.Warner(logging.getLogger("test"))
+    for stored, refused in ((9, 5), (9, 5), (1, 2)):
+        counts = SimpleNamespace(stored=stored, refused=refused, failed=0)
+        stats: Any = SimpleNamespace(stores=counts, failed=0, last_error_age=None)
+        warner.not_kept("blocks", stats)
+    said = [record.getMessage().partition(", since")[0] for record in caplog.records]
+    assert said == ["5 blocks were not kept, and 9 were", "2 blocks were not kept, and 1 were"]
