@@ -85,25 +85,28 @@ def test_log_that_raises_keeps_its_block_dirty(
     assert file.path.read_bytes()[:5] == b"first"
 
 
-def test_cache_with_a_log_of_its_owner_is_collected(
+def test_cache_with_a_log_of_its_owner_is_written_back_and_collected(
     mover: headrace.Mover, memory_node: int, file: headrace.File
 ) -> None:
     class Database:
         def __init__(self) -> None:
+            self.records = logged  # the collector clears it before the cache
             self.cache = headrace.Cache(
                 mover, {memory_node: BUDGET}, writable=True, before_write_back=self.log
             )
 
         def log(self, extent: headrace.Extent, data: bytes) -> None:
-            pass
+            self.records.append(data[:5])
 
+    logged: list[bytes] = []
     database = Database()
-    change(database.cache, file.extent(0, PAGE), b"x")
-    database.cache.sync()
+    change(database.cache, file.extent(0, PAGE), b"first")
     gone = weakref.ref(database)
     del database
     gc.collect()
     assert gone() is None
+    assert logged == [b"first"]
+    assert file.path.read_bytes()[:5] == b"first"
 
 
 class Reader:
