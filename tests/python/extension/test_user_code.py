@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import types
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -241,8 +242,9 @@ def test_source_that_holds_its_cache_is_collected(
 def test_bad_source_is_refused(
     mover: headrace.Mover, machine: headrace.Machine, memory_node: int
 ) -> None:
-    with pytest.raises(AttributeError):
-        headrace.UserSource(object(), machine)
+    for lacks in (object(), types.SimpleNamespace(size=1)):
+        with pytest.raises(headrace.InvalidError, match="needs `size` and `read_into"):
+            headrace.UserSource(lacks, machine)
     broken: Any = Reader(b"")
     with pytest.raises(headrace.UnsupportedError, match="no storage node"):
         headrace.UserSource(broken, headrace.Machine.discover(storage=[]))
