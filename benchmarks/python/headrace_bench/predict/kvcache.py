@@ -22,6 +22,8 @@ from headrace_bench.predict.target import KINDS, Binding, Estimate, Speed, Targe
 COLUMNS = (Column("time", "s"), Column("load", "B/s"), Column("of again", "x"))
 #: In the order of layers, or all first.
 POLICIES = {"layerwise": True, "load-first": False}
+#: The ends of the time to compute, by its value: TFLOP/s are assumed.
+_COMPUTING = (0.7, 1.3)
 #: Blocks of a tier lie in whole pages.
 _PAGE = 4096
 
@@ -107,7 +109,7 @@ class Prompts:
 
     def computed(self) -> Row:
         again = self.again(len(self.requests))
-        time = Estimate(again, 0.7 * again, 1.3 * again)
+        time = Estimate(again, *(part * again for part in _COMPUTING))
         values = {"time": time, "load": None, "of again": exactly(1.0)}
         return Row("computed again", values, self.computing())
 
@@ -143,14 +145,43 @@ class Prompts:
         ) else []  # fmt: skip
         alone = self._alone(node, disks)
         slowest = alone.rate
-        ends = [seconds + waited * (slowest.value / slowest.at(end) - 1) for end in ("high", "low")]
-        time = Estimate(seconds, *ends)
         rate = size / loading if loading else 0.0
         load = slowest.scaled(rate / slowest.value) if rate else None
-        values = {"time": time, "load": load,
-                  "of again": time.scaled(1 / self.again(len(served)))}  # fmt: skip
+        time, of_again = self._estimates(served, slowest, in_order=in_order)
+        values = {"time": time, "load": load, "of again": of_again}
         binds = self._binds(found, alone, disks) if waited > 0.01 * seconds else self.computing()
         return Row(words, values, binds, given=in_order and given, note=self._note(words, found))
+
+    def _estimates(
+        self, served: Sequence[Mapping[str, float]], slowest: Estimate, *, in_order: bool
+    ) -> tuple[Estimate, Estimate]:
+        """The mean time, and its part of computing again, which is as uncertain."""
+        again = self.again(len(served))
+        slower = [slowest.value / slowest.at(end) for end in ("low", "high")]
+        ends = {(computing, loading): statistics.mean(
+                    self._seconds(each, computing, loading, in_order=in_order) for each in served)
+                for computing in _COMPUTING for loading in slower}  # fmt: skip
+        parts = [time / (again * computing) for (computing, _), time in ends.items()]
+        seconds = statistics.mean(each["seconds"] for each in served)
+        time = Estimate(seconds, min(ends.values()), max(ends.values()))
+        return time, Estimate(seconds / again, min(parts), max(parts))
+
+    def _seconds(
+        self, each: Mapping[str, float], computing: float, loading: float, *, in_order: bool
+    ) -> float:
+        """The time of a request with computing and loading slowed down by these factors."""
+        load, waited = each["loading_seconds"], each["waited_seconds"]
+        compute = each["seconds"] - waited
+        if not in_order:
+            return compute * computing + waited * loading
+        layers = self.model.layers
+
+        def waits(compute: float, load: float) -> float:
+            """For the first layer, or for the part of all loads that computing does not hide."""
+            return max(load / layers, load - compute * (layers - 1) / layers)
+
+        changed = waits(compute * computing, load * loading) - waits(compute, load)
+        return compute * computing + max(0.0, waited + changed)
 
     def _run(self, words: str, options: Mapping[str, Any]) -> dict[str, Any]:
         kept = {k: v for k, v in self.target.document.items() if k not in ("rows", "conditions")}
