@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPC-H Q6 over lineitem in Parquet: pyarrow and DuckDB alone, and through headrace.fsspec.
 
-    pip install 'headrace[fsspec]' pyarrow duckdb tpchgen-cli
+    pip install '.[fsspec]' pyarrow duckdb tpchgen-cli
     .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK --out readers.md
 
 Cold: nothing in the page cache, and a new cache of ours. Warm: the second run. `slow`: the file is

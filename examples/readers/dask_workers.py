@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums a column of Parquet files on a local cluster of Dask. Each worker has a cache of its own.
 
-pip install 'headrace[fsspec]' pyarrow 'dask[distributed]'
+pip install '.[fsspec]' pyarrow 'dask[distributed]'
 """
 
 import tempfile

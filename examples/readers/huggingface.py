@@ -4,7 +4,7 @@
 datasets 5.2 itself takes no URL with `headrace:` in it: it drops a slash of `headrace:///path`, and
 takes the first part of `headrace::s3://...` for a file. So the rows come from scan().
 
-    pip install 'headrace[fsspec]' datasets
+    pip install '.[fsspec]' datasets
 """
 
 import tempfile

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums a column of Parquet files by actors of Ray. Each actor has a cache of its own.
 
-pip install 'headrace[fsspec]' pyarrow ray
+pip install '.[fsspec]' pyarrow ray
 """
 
 import tempfile

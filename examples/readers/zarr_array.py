@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads an array of Zarr (version 3) through the cache of headrace.fsspec.
 
-pip install 'headrace[fsspec]' zarr
+pip install '.[fsspec]' zarr
 """
 
 import tempfile

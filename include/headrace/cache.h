@@ -63,8 +63,7 @@
 // - No memory for the cache's own data: access() returns a Block without a copy, and plans continue
 //   later. All other functions throw std::bad_alloc and can be called again.
 // - A child of fork(): ready copies that a Block holds can be read. New Blocks have no copy and
-// read
-//   the source (docs/design/fork.md).
+//   read the source (docs/design/fork.md).
 #pragma once
 
 #include <atomic>

@@ -399,7 +399,19 @@ int traverse_cache(PyObject* self, visitproc visit, void* arg) {
   return visit(owner->log->exporter(), arg);
 }
 
+// The garbage collector is about to clear a cycle with the log, such as `self.cache` whose log is a
+// method of self: write back while the log still has what it needs.
+void finalize_cache(PyObject* self) {
+  if (!nb::inst_ready(self)) return;
+  const std::shared_ptr<CacheOwner> owner = nb::inst_ptr<CacheRef>(self)->owner;
+  if (owner == nullptr || owner->log == nullptr) return;
+  const nb::error_scope kept;
+  const GilRelease release;
+  static_cast<void>(owner->cache->write_back());  // the destructor tries again, and reports
+}
+
 PyType_Slot cache_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_cache)},
+                             {Py_tp_finalize, reinterpret_cast<void*>(finalize_cache)},
                              {0, nullptr}};
 
 void bind_cache_class(nb::module_& m) {

@@ -80,9 +80,11 @@ UserSourceRef make_source(nb::handle reader, const Machine& machine) {
           "the machine has no storage node, whose engine reads sources; use "
           "Machine.discover(storage=['/'])");
   }
+  if (!nb::hasattr(reader, "size") || !nb::hasattr(reader, "read_into")) {
+    raise(ErrorCode::invalid, "a source needs `size` and `read_into(offset, buffer)`");
+  }
   std::uint64_t size = 0;
-  const nb::object given = reader.attr("size");
-  if (!nb::try_cast(given, size)) {
+  if (!nb::try_cast(nb::object(reader.attr("size")), size)) {
     raise(ErrorCode::invalid, "the size of a source must be its number of bytes");
   }
   const auto source = std::make_shared<PythonSource>(reader, Bytes{size}, nodes.front()->id,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import types
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,25 +86,28 @@ def test_log_that_raises_keeps_its_block_dirty(
     assert file.path.read_bytes()[:5] == b"first"
 
 
-def test_cache_with_a_log_of_its_owner_is_collected(
+def test_cache_with_a_log_of_its_owner_is_written_back_and_collected(
     mover: headrace.Mover, memory_node: int, file: headrace.File
 ) -> None:
     class Database:
         def __init__(self) -> None:
+            self.records = logged  # the collector clears it before the cache
             self.cache = headrace.Cache(
                 mover, {memory_node: BUDGET}, writable=True, before_write_back=self.log
             )
 
         def log(self, extent: headrace.Extent, data: bytes) -> None:
-            pass
+            self.records.append(data[:5])
 
+    logged: list[bytes] = []
     database = Database()
-    change(database.cache, file.extent(0, PAGE), b"x")
-    database.cache.sync()
+    change(database.cache, file.extent(0, PAGE), b"first")
     gone = weakref.ref(database)
     del database
     gc.collect()
     assert gone() is None
+    assert logged == [b"first"]
+    assert file.path.read_bytes()[:5] == b"first"
 
 
 class Reader:
@@ -238,8 +242,9 @@ def test_source_that_holds_its_cache_is_collected(
 def test_bad_source_is_refused(
     mover: headrace.Mover, machine: headrace.Machine, memory_node: int
 ) -> None:
-    with pytest.raises(AttributeError):
-        headrace.UserSource(object(), machine)
+    for lacks in (object(), types.SimpleNamespace(size=1)):
+        with pytest.raises(headrace.InvalidError, match="needs `size` and `read_into"):
+            headrace.UserSource(lacks, machine)
     broken: Any = Reader(b"")
     with pytest.raises(headrace.UnsupportedError, match="no storage node"):
         headrace.UserSource(broken, headrace.Machine.discover(storage=[]))

@@ -202,6 +202,15 @@ def test_intervals_span_the_rate_of_computing(run: Run) -> None:
         assert share["high"] < 1.02 * share["value"]
 
 
+def test_interval_holds_the_times_at_the_ends_of_the_computing_rate(run: Run) -> None:
+    arguments = ["kvcache", "--cached", "4096", "--tflops"]
+    given = predicted(run, *arguments, "400")
+    ends = [values(predicted(run, *arguments, f"{400 / part}"), "time") for part in (0.71, 1.29)]
+    for row in given["rows"]:
+        time = row["values"]["time"]
+        assert all(time["low"] <= end[row["placement"]] <= time["high"] for end in ends)
+
+
 def test_points_before_one_that_fails_are_kept(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "kept.json"
     result = run("predict", "stream", "--sweep", "threads=8,97", "--out", str(out))
