@@ -111,6 +111,9 @@ nb::object write_view(BlockRef& self, Nanoseconds timeout) {
   });
   nb::object view = nb::cast(nb::ndarray<nb::memview, std::uint8_t, nb::ndim<1>, nb::c_contig>(
       reinterpret_cast<std::uint8_t*>(bytes.data()), {bytes.size()}, owner));
+  // Each use of a written page may ask for a view.
+  std::erase_if(self.written,
+                [](const nb::object& old) { return call_python(old, nb::make_tuple()).is_none(); });
   PyObject* const weak = PyWeakref_NewRef(view.ptr(), nullptr);
   if (weak == nullptr) throw nb::python_error();
   self.written.push_back(nb::steal(weak));

@@ -51,7 +51,7 @@ CacheRef make_cache(const MoverRef& mover, CacheOptions options,
   if (placement) options.placement = policy_of(mover.owner->machine, *placement);
   if (route) options.route = unwrap(place::route_policy(*route));
   options.eviction = unwrap(eviction_order(eviction));
-  auto owner = std::make_shared<CacheOwner>(mover.owner);
+  const std::shared_ptr<CacheOwner> owner(new CacheOwner(mover.owner), EndOwner());
   for (const auto& [node, bytes] : options.budgets) owner->set_budget(node, bytes);
   if (!log.is_none()) {
     if (PyCallable_Check(log.ptr()) == 0) {
@@ -69,7 +69,7 @@ CacheRef make_cache(const MoverRef& mover, CacheOptions options,
   }
   owner->cache =
       unwrap(without_gil([&] { return Cache::create(owner->mover->mover, std::move(options)); }));
-  return {std::move(owner)};
+  return {owner};
 }
 
 // Lets go of the objects that nobody else holds and the cache does not read from: with them their

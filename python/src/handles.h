@@ -75,6 +75,22 @@ void drop_without_gil(std::unique_ptr<T> dropped) {
   dropped.reset();
 }
 
+struct MoverOwner;
+struct CacheOwner;
+void drop_owner(MoverOwner* owner);
+void drop_owner(CacheOwner* owner);
+
+// The deleter of owners whose end waits for copies in flight. A thread that reads a UserSource
+// leaves that to the interpreter. Once such threads are stuck at its end, the owner lives on.
+struct EndOwner {
+  template <class T>
+  void operator()(T* owner) const {
+    if (GilVisit::stuck()) return;
+    if (!GilVisit::here()) return drop_owner(owner);
+    leave_to_interpreter(std::shared_ptr<void>(owner, EndOwner()));
+  }
+};
+
 // A Mover with everything it borrows.
 struct MoverOwner {
   const Machine machine;
@@ -119,6 +135,9 @@ struct CacheOwner {
 struct CacheRef {
   std::shared_ptr<CacheOwner> owner;
 };
+inline void drop_owner(MoverOwner* owner) { drop_without_gil(std::unique_ptr<MoverOwner>(owner)); }
+inline void drop_owner(CacheOwner* owner) { delete owner; }
+
 // One pin. Shared by the Block and the views made from it.
 struct Pin {
   std::shared_ptr<CacheOwner> cache;

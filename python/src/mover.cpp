@@ -21,7 +21,7 @@ MoverRef make_mover(const Machine& machine, const std::string& route, std::optio
   return {std::shared_ptr<MoverOwner>(
       new MoverOwner(machine, unwrap(without_gil([&] { return Backends::open(machine); })),
                      std::move(options)),
-      [](MoverOwner* owner) { drop_without_gil(std::unique_ptr<MoverOwner>(owner)); })};
+      EndOwner())};
 }
 
 void check_pair(const ExtentLike& to, const ExtentLike& source) {

@@ -2,6 +2,7 @@
 // Code of the user that the library calls: sources of bytes, and the log of a cache's write-backs.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -30,7 +31,7 @@ class PythonSource final : public UserSource {
       std::memset(PyByteArray_AS_STRING(bytes.ptr()), 0, to.size());  // what read_into() leaves out
       const nb::object view = checked(PyMemoryView_FromObject(bytes.ptr()));
       const nb::object got =
-          call_python(referred(*reader).attr("read_into"), nb::make_tuple(offset, view));
+          call_python(attribute_of(referred(*reader), "read_into"), nb::make_tuple(offset, view));
       std::uint64_t count = 0;
       if (!nb::try_cast(got, count)) {
         PyErr_SetString(PyExc_TypeError, "read_into() must return the number of bytes");
@@ -48,7 +49,12 @@ class PythonSource final : public UserSource {
   }
 
   static std::string version_of(nb::handle reader) {
-    return nb::cast<std::string>(nb::str(nb::getattr(reader, "version", nb::str(""))));
+    try {
+      return text_of(attribute_of(reader, "version"));
+    } catch (nb::python_error& error) {
+      if (error.matches(PyExc_AttributeError)) return {};
+      throw;
+    }
   }
 
   const std::shared_ptr<Borrowed> reader;
@@ -84,8 +90,9 @@ UserSourceRef make_source(nb::handle reader, const Machine& machine) {
     raise(ErrorCode::invalid, "a source needs `size` and `read_into(offset, buffer)`");
   }
   std::uint64_t size = 0;
-  if (!nb::try_cast(nb::object(reader.attr("size")), size)) {
-    raise(ErrorCode::invalid, "the size of a source must be its number of bytes");
+  const nb::object given = attribute_of(reader, "size");
+  if (!nb::try_cast(given, size) || size > UserSource::kMostBytes.value) {
+    raise(ErrorCode::invalid, "the size of a source must be its number of bytes, below 2^63");
   }
   const auto source = std::make_shared<PythonSource>(reader, Bytes{size}, nodes.front()->id,
                                                      PythonSource::version_of(reader));
@@ -112,6 +119,7 @@ Status call_log(CacheOwner& owner, const Extent& extent, std::span<const std::by
                             "is dropped"});
   }
   const GilAgain gil;
+  const nb::error_scope raised;  // the cache may be dropped while an exception goes up
   try {
     ExtentRef changed{owner.seen.find(extent.object->id()), extent.offset, extent.length, false};
     const nb::bytes copy(bytes.data(), bytes.size());
@@ -121,6 +129,9 @@ Status call_log(CacheOwner& owner, const Extent& extent, std::span<const std::by
     // Ctrl-C ends the program's own call.
     if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
     return Unexpected(Error{ErrorCode::io, "before_write_back raised " + one_line(error)});
+  } catch (const std::exception& error) {  // no memory for its arguments
+    return Unexpected(
+        Error{ErrorCode::io, std::string("before_write_back was not called: ") + error.what()});
   }
 }
 

@@ -34,6 +34,8 @@ namespace HEADRACE_API headrace {
 
 class UserSource : public Object {
  public:
+  static constexpr Bytes kMostBytes{(std::uint64_t{1} << 63) - 1};
+
   virtual ~UserSource();
 
   // Fills `to` with the bytes from `offset` on, and returns their number. The range is inside the
@@ -51,7 +53,8 @@ class UserSource : public Object {
   Status read_whole(std::uint64_t offset, std::span<std::byte> to) noexcept;
 
  protected:
-  // `node`: a storage node of the machine, whose engine's backend calls read().
+  // Requires: at most kMostBytes. `node`: a storage node of the machine, whose engine's backend
+  // calls read().
   UserSource(Bytes size, NodeId node, std::string version = {});
 
  private:

@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from fsspec import AbstractFileSystem
+from fsspec.implementations.dirfs import DirFileSystem
+
 from headrace import kvcache
 from headrace._core import Error, Extent
 from headrace._reading.caches import REMOTE_BLOCK, Caches, unlock_in_children
@@ -48,6 +51,10 @@ class Version:
 _STAMPS = ("size", "ETag", "mtime", "LastModified", "last_modified", "updated", "version_id")
 
 
+#: Entries that change when a file is read: the ukey() that fsspec itself gives is of all of them.
+_READ_TIMES = ("time", "atime", "accessTime", "last_accessed")
+
+
 class RemoteFiles:
     """Thread-safe. A block that several threads miss is fetched once."""
 
@@ -70,7 +77,14 @@ class RemoteFiles:
         if info["type"] == "directory":
             raise IsADirectoryError(path)
         stamps = [str(info[name]) for name in _STAMPS if name in info]
-        identity = "\0".join([self._name, str(self._fs.ukey(path)), *stamps])
+        below = self._fs
+        while isinstance(below, DirFileSystem):
+            below = below.fs
+        if type(below).ukey is AbstractFileSystem.ukey:
+            ukey = str({name: info[name] for name in info if name not in _READ_TIMES})
+        else:
+            ukey = str(self._fs.ukey(path))
+        identity = "\0".join([self._name, ukey, *stamps])
         return Version(path, int(info["size"]), identity)
 
     def read(self, version: Version, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:

@@ -38,6 +38,14 @@ void tell_interpreter() {
   telling.fetch_sub(1);
 }
 
+void leave(HeldView* view) {
+  HeldView* top = waiting.load();
+  do {
+    view->next = top;
+  } while (!waiting.compare_exchange_weak(top, view));
+  tell_interpreter();
+}
+
 }  // namespace
 
 Borrowed::~Borrowed() {
@@ -45,12 +53,7 @@ Borrowed::~Borrowed() {
     release_buffer(held->view);
     return;
   }
-  HeldView* const view = held.release();
-  HeldView* top = waiting.load();
-  do {
-    view->next = top;
-  } while (!waiting.compare_exchange_weak(top, view));
-  tell_interpreter();
+  leave(held.release());
 }
 
 std::shared_ptr<Borrowed> reference_to(nanobind::handle object) {
@@ -59,12 +62,16 @@ std::shared_ptr<Borrowed> reference_to(nanobind::handle object) {
   return std::make_shared<Borrowed>(std::move(held), NodeId{0});
 }
 
+void leave_to_interpreter(std::shared_ptr<void> ours) {
+  leave(new HeldView{.ours = std::move(ours)});
+}
+
 NoPython::NoPython() : before_(std::exchange(no_python, true)) {}
 NoPython::~NoPython() { no_python = before_; }
 bool NoPython::here() { return no_python; }
 
 void release_borrowed() {
-  if (waiting.load() == nullptr || no_python) return;
+  if (waiting.load() == nullptr || no_python || GilVisit::here()) return;
   for (HeldView* next = waiting.exchange(nullptr); next != nullptr;) {
     const std::unique_ptr<HeldView> held(std::exchange(next, next->next));
     release_buffer(held->view);

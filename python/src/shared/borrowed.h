@@ -16,9 +16,10 @@
 
 namespace headrace::python {
 
-// A Py_buffer; linked while it waits to be released.
+// A Py_buffer, or something of ours; linked while it waits to be released.
 struct HeldView {
   Py_buffer view{};
+  std::shared_ptr<void> ours = nullptr;
   HeldView* next = nullptr;
 };
 
@@ -64,6 +65,9 @@ class NoPython {
  private:
   const bool before_;
 };
+
+// Leaves it to the interpreter, which drops it in another thread.
+void leave_to_interpreter(std::shared_ptr<void> ours);
 
 // Releases what was left to the interpreter. Called where any Python code may run. Requires: the
 // GIL.

@@ -23,6 +23,8 @@ pthread_t ending_thread{};
 // GilVisits now, and how long the interpreter's end waits for them.
 constinit std::atomic<int> visits{0};
 constexpr std::chrono::seconds kVisits{10};
+constinit std::atomic<bool> visits_stuck{false};
+constinit thread_local bool visiting = false;
 
 // Whether the interpreter is gone for this thread.
 bool too_late() {
@@ -73,16 +75,27 @@ GilAgain::GilAgain() : state_(where_threads_end([] { return PyGILState_Ensure();
 GilVisit::GilVisit() {
   visits.fetch_add(1);
   if (!ending.load()) gil_.emplace();
+  visiting = true;
 }
 GilVisit::~GilVisit() {
   gil_.reset();
+  visiting = false;
   visits.fetch_sub(1);
+}
+bool GilVisit::here() { return visiting; }
+bool GilVisit::stuck() { return visits_stuck.load(); }
+
+std::string text_of(nb::handle object) {
+  const nb::object text = checked(where_threads_end([&] { return PyObject_Str(object.ptr()); }));
+  const nb::object utf8 =
+      checked(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  return {PyBytes_AS_STRING(utf8.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(utf8.ptr()))};
 }
 
 std::string one_line(const nb::python_error& error) {
-  std::string text = nb::cast<std::string>(nb::handle(error.type()).attr("__name__"));
+  std::string text = text_of(attribute_of(error.type(), "__name__"));
   try {
-    text += ": " + nb::cast<std::string>(nb::str(error.value()));
+    text += ": " + text_of(error.value());
   } catch (const nb::python_error&) {  // raised by its __str__
   }
   return text.substr(0, text.find('\n'));
@@ -99,6 +112,10 @@ bool holds_gil() {
 #endif
 }
 
+nb::object attribute_of(nb::handle object, const char* name) {
+  return checked(where_threads_end([&] { return PyObject_GetAttrString(object.ptr(), name); }));
+}
+
 nb::object call_python(nb::handle callable, nb::handle arguments, nb::handle keywords) {
   return checked(where_threads_end(
       [&] { return PyObject_Call(callable.ptr(), arguments.ptr(), keywords.ptr()); }));
@@ -109,11 +126,11 @@ nb::object call_function(const char* module, const char* function, nb::handle ar
   // Finding a module runs Python code too.
   const nb::object found =
       checked(where_threads_end([&] { return PyImport_ImportModule(module); }));
-  return call_python(found.attr(function), arguments, keywords);
+  return call_python(attribute_of(found, function), arguments, keywords);
 }
 
 nb::object call_method(nb::handle self, const char* method, nb::handle keywords) {
-  return call_python(self.attr(method), nb::make_tuple(), keywords);
+  return call_python(attribute_of(self, method), nb::make_tuple(), keywords);
 }
 
 int get_buffer(nb::handle object, Py_buffer& view, int flags) {
@@ -160,6 +177,7 @@ void bind_interpreter(nb::module_&) {
       while (visits.load() != 0 && std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
       }
+      visits_stuck.store(visits.load() != 0);
     }
     borrowed_until_exit();
   }));

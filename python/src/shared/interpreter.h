@@ -7,7 +7,7 @@
 //     to be dropped leaves the structure first.
 //  2. A thread of an engine never waits for the GIL: what it would drop of Python's it leaves to
 //     the interpreter (Borrowed). The threads that read user sources do (GilVisit); nothing that
-//     has the GIL waits for them.
+//     has the GIL waits for them, nor do they wait for copies, which may be their own (EndOwner).
 //  3. When the interpreter ends, it ends each other thread that wants the GIL where it stands,
 //     which the frames of C++ do not survive. Such a thread stops here instead until the process
 //     has ended. So the GIL is taken, and what may run Python code or let go of the GIL is called,
@@ -70,13 +70,23 @@ class GilVisit {
   GilVisit(const GilVisit&) = delete;
   GilVisit& operator=(const GilVisit&) = delete;
   explicit operator bool() const { return gil_.has_value(); }
+  // Whether this thread is in one, and must not wait for copies, which may wait for it.
+  static bool here();
+  // Whether the end of the interpreter waited in vain: nothing may wait for copies any more.
+  static bool stuck();
 
  private:
   std::optional<GilAgain> gil_;
 };
 
+// str(object), with backslashes for what UTF-8 has not; python_error if that raised. Requires: the
+// GIL.
+std::string text_of(nb::handle object);
 // An exception as one line, "ValueError: no such page". Requires: the GIL.
 std::string one_line(const nb::python_error& error);
+
+// An attribute, which may be a property; python_error if there is none. Requires: the GIL.
+nb::object attribute_of(nb::handle object, const char* name);
 
 // The result of `callable(*arguments, **keywords)`; python_error if it raised. Requires: the GIL.
 nb::object call_python(nb::handle callable, nb::handle arguments, nb::handle keywords = {});

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "core/check.h"
 #include "core/fail.h"
 #include "core/thread.h"
 #include "headrace/storage/user_source.h"
@@ -13,6 +14,7 @@ namespace headrace {
 
 UserSource::UserSource(Bytes size, NodeId node, std::string version)
     : Object(size, node, nullptr), version_(std::move(version)) {
+  CHECK(size <= kMostBytes);
   user_source_ = this;
 }
 
@@ -56,6 +58,13 @@ Status read(const Piece& piece) {
 
 }  // namespace
 
+// accept() must not run out of memory.
+UserReads::UserReads(std::size_t threads, std::size_t most) : most_threads_(threads), most_(most) {
+  const MutexLock lock(mutex_);
+  workers_.reserve(most_threads_);
+  pending_.reserve(most_);
+}
+
 UserReads::~UserReads() {
   std::vector<std::thread> workers;
   {
@@ -74,7 +83,6 @@ bool UserReads::accept(const Piece& piece, Completion& completion) {
     if (pending_.size() >= most_) return false;
     pending_.push_back({piece, &completion});
     if (idle_ < pending_.size() && workers_.size() < most_threads_) {
-      workers_.reserve(most_threads_);
       auto worker = start_thread("headrace-source", [this] { work(); });
       if (worker) {
         workers_.push_back(*std::move(worker));

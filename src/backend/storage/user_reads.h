@@ -16,7 +16,7 @@ namespace headrace::storage {
 
 class UserReads {
  public:
-  UserReads(std::size_t threads, std::size_t most) : most_threads_(threads), most_(most) {}
+  UserReads(std::size_t threads, std::size_t most);
   // Ends all accepted pieces, each within the bound of its UserSource::read().
   ~UserReads();
   UserReads(const UserReads&) = delete;

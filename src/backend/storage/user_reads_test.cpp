@@ -186,6 +186,19 @@ TEST_F(UserSourceTest, PlannedExtents_AreReadAhead) {
   EXPECT_EQ(all->stats().misses, 0u);
 }
 
+TEST_F(UserSourceTest, LargestSource_IsReadToItsEnd) {
+  const auto all = cache();
+  Scripted largest(UserSource::kMostBytes, source.node());
+  const std::uint64_t offset = largest.size().value - 100'000;
+  std::vector<std::byte> bytes(100'000);
+  ASSERT_TRUE(all->read(whole(largest).part(offset, 100'000_B), bytes));
+  EXPECT_TRUE(Scripted::equals(offset, bytes));
+}
+
+TEST_F(UserSourceTest, SourceOfMoreBytes_EndsTheProgram) {
+  EXPECT_DEATH(Scripted(UserSource::kMostBytes + 1_B, source.node()), "size <= kMostBytes");
+}
+
 TEST_F(UserSourceTest, Write_IsDenied) {
   const auto all = cache({.shards = 1, .writable = true});
   Block block = all->access(part(0, 4096), {.write = true});

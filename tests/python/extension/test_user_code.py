@@ -86,6 +86,25 @@ def test_log_that_raises_keeps_its_block_dirty(
     assert file.path.read_bytes()[:5] == b"first"
 
 
+def test_log_is_called_while_an_exception_goes_up(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    called: list[int] = []
+
+    def log(extent: headrace.Extent, data: bytes) -> None:
+        called.append(len(data))
+
+    def changed() -> headrace.Cache:
+        cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True, before_write_back=log)
+        change(cache, file.extent(0, PAGE), b"kept")
+        return cache
+
+    with pytest.raises(ZeroDivisionError):
+        print(changed(), 1 // 0)  # the cache goes before anybody catches the error
+    assert called == [PAGE]
+    assert file.path.read_bytes()[:4] == b"kept"
+
+
 def test_cache_with_a_log_of_its_owner_is_written_back_and_collected(
     mover: headrace.Mover, memory_node: int, file: headrace.File
 ) -> None:
@@ -196,6 +215,26 @@ def test_faults_of_a_source_are_named(
     assert bytes(cache.access(source.extent(7, 100)).wait()) == bytes(100)
 
 
+def test_errors_that_utf8_cannot_say_are_errors(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int, file: headrace.File
+) -> None:
+    def fail(*arguments: object) -> Any:
+        raise ValueError("path \udc80")
+
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True, before_write_back=fail)
+    change(cache, file.extent(0, PAGE), b"x")
+    with pytest.raises(headrace.IoError, match=r"raised ValueError: path \\udc80"):
+        cache.sync()
+    cache.discard(file)
+    reader: Any = Reader(bytes(PAGE))
+    reader.version = "\udc80"
+    source = headrace.UserSource(reader, machine)
+    assert cache.read(source.extent(0, 3)) == bytes(3)
+    reader.read_into = fail
+    with pytest.raises(headrace.IoError, match=r"raised ValueError: path \\udc80"):
+        cache.read(headrace.UserSource(reader, machine))
+
+
 def test_source_that_changes_is_an_error_and_what_was_read_stays(
     mover: headrace.Mover, machine: headrace.Machine, memory_node: int
 ) -> None:
@@ -245,6 +284,10 @@ def test_bad_source_is_refused(
     for lacks in (object(), types.SimpleNamespace(size=1)):
         with pytest.raises(headrace.InvalidError, match="needs `size` and `read_into"):
             headrace.UserSource(lacks, machine)
+    for size in (-1, 1.5, None, 1 << 63, (1 << 64) - 1):
+        huge: Any = type("Huge", (), {"size": size, "read_into": None})()
+        with pytest.raises(headrace.InvalidError, match="its number of bytes, below 2"):
+            headrace.UserSource(huge, machine)
     broken: Any = Reader(b"")
     with pytest.raises(headrace.UnsupportedError, match="no storage node"):
         headrace.UserSource(broken, headrace.Machine.discover(storage=[]))
@@ -290,6 +333,67 @@ time.sleep(0.1)
 
 def test_interpreter_ends_while_sources_are_read() -> None:
     assert outcome_of(ENDING) == (0, "", "")
+
+
+STUCK = """
+import types
+class Stuck:
+    size = 1 << 20
+    def read_into(self, offset, buffer):
+        threading.Event().wait()
+class StuckVersion:
+    size, asked = 1 << 20, 0
+    def read_into(self, offset, buffer):
+        return len(buffer)
+    @property
+    def version(self):
+        StuckVersion.asked += 1
+        time.sleep(11 if StuckVersion.asked > 1 else 0)  # ends after the interpreter's wait
+        return ""
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(3)  # so that it ends while the interpreter does
+sys.modules["kept"] = kept = types.ModuleType("kept")
+kept.last = Last()
+kept.cache = headrace.Cache(mover, {node: 8 << 20})
+for reader in (Stuck(), StuckVersion()):
+    kept.cache.access(headrace.UserSource(reader, machine).extent(0, 4096))
+while StuckVersion.asked < 2:
+    time.sleep(0.01)
+del kept, Last
+"""
+
+
+def test_interpreter_ends_although_a_source_never_answers() -> None:
+    assert outcome_of(STUCK) == (0, "", "")
+
+
+COLLECTED = """
+class Cycle:
+    pass
+class Collecting:
+    size = 1 << 20
+    def read_into(self, offset, buffer):
+        go.wait(30)
+        gc.collect()
+        ended.set()
+        return len(buffer)
+go, ended = threading.Event(), threading.Event()
+cycle = Cycle()
+cycle.itself = cycle
+cycle.cache = headrace.Cache(mover, {node: 8 << 20})
+cycle.cache.access(headrace.UserSource(Collecting(), machine).extent(0, 4096)).release()
+gc.disable()
+del cycle
+go.set()
+assert ended.wait(30), "the reader waits for itself"
+"""
+
+
+def test_cache_that_is_collected_by_its_reader_does_not_wait_for_it() -> None:
+    assert outcome_of(COLLECTED) == (0, "", "")
+    by_mover = COLLECTED.replace("del cycle", "del cycle, mover")
+    assert outcome_of(by_mover) == (0, "", "")
 
 
 FORKED = """

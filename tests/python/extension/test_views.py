@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 import numpy
@@ -154,3 +155,15 @@ def test_array_of_written_bytes_that_outlives_its_block_is_an_error(
         del held
         with cache.access(page, write=True, lock_timeout=0.5) as block:
             block.write()
+
+
+def test_many_views_of_one_block_take_no_memory(
+    mover: headrace.Mover, memory_node: int, page: headrace.Extent
+) -> None:
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, writable=True)
+    with cache.access(page, write=True) as block:
+        block.write()
+        before = sys.getallocatedblocks()
+        for _ in range(5000):
+            block.write()[0] = 1
+        assert sys.getallocatedblocks() < before + 1000

@@ -15,10 +15,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 from compare_readers import FaultyFileSystem
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 import headrace
 import headrace.fsspec
@@ -183,6 +186,26 @@ def test_a_remote_file_that_is_replaced_while_it_is_fetched_is_an_error() -> Non
     assert fs.open("/data").read() == b"b" * size
     assert fs.cat_file("/data", 5, 10) == b"bbbbb"
     assert below.asked["/data"].count((0, 32 * BLOCK)) == 3, "no wrong bytes are kept"
+
+
+def test_a_remote_file_whose_time_of_access_changes_is_the_same() -> None:
+    """As those of SFTP and SMB, of which fsspec's ukey() has the time of the last read."""
+
+    class Accessed(MemoryFileSystem):
+        reads = 0
+
+        def info(self, path: str, **options: object) -> dict[str, object]:
+            return {**super().info(path, **options), "time": self.reads}
+
+        def cat_ranges(self, *arguments: Any, **options: Any) -> Any:
+            self.reads += 1
+            return super().cat_ranges(*arguments, **options)
+
+    below = Accessed(skip_instance_cache=True)
+    below.pipe("/folder/data", b"a" * 1000)
+    for fs, path in ((below, "/folder/data"), (DirFileSystem("/folder", below), "data")):
+        read = headrace.fsspec.HeadraceFileSystem(fs=fs).open(path).read()
+        assert read == b"a" * 1000
 
 
 def test_reads_of_columns_are_planned_and_not_copied(tmp_path: Path) -> None:
