@@ -406,8 +406,13 @@ void finalize_cache(PyObject* self) {
   const std::shared_ptr<CacheOwner> owner = nb::inst_ptr<CacheRef>(self)->owner;
   if (owner == nullptr || owner->log == nullptr) return;
   const nb::error_scope kept;
-  const GilRelease release;
-  static_cast<void>(owner->cache->write_back());  // the destructor tries again, and reports
+  const Status written = [&] {
+    const GilRelease release;
+    return owner->cache->write_back();
+  }();
+  if (written) return;  // else the destructor tries again, with what is left of the log's owner
+  PyErr_SetString(PyExc_OSError, written.error().message.c_str());
+  PyErr_WriteUnraisable(self);
 }
 
 PyType_Slot cache_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_cache)},

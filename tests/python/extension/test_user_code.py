@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
 import types
 import weakref
@@ -105,21 +106,24 @@ def test_log_is_called_while_an_exception_goes_up(
     assert file.path.read_bytes()[:4] == b"kept"
 
 
+class Database:
+    def __init__(self, mover: headrace.Mover, node: int, logged: list[bytes]) -> None:
+        self.records = logged  # the collector clears it before the cache
+        self.cache = headrace.Cache(
+            mover, {node: BUDGET}, writable=True, before_write_back=self.log
+        )
+
+    def log(self, extent: headrace.Extent, data: bytes) -> None:
+        if data[:5] == b"wrong":
+            raise ValueError("no record of it")
+        self.records.append(data[:5])
+
+
 def test_cache_with_a_log_of_its_owner_is_written_back_and_collected(
     mover: headrace.Mover, memory_node: int, file: headrace.File
 ) -> None:
-    class Database:
-        def __init__(self) -> None:
-            self.records = logged  # the collector clears it before the cache
-            self.cache = headrace.Cache(
-                mover, {memory_node: BUDGET}, writable=True, before_write_back=self.log
-            )
-
-        def log(self, extent: headrace.Extent, data: bytes) -> None:
-            self.records.append(data[:5])
-
     logged: list[bytes] = []
-    database = Database()
+    database = Database(mover, memory_node, logged)
     change(database.cache, file.extent(0, PAGE), b"first")
     gone = weakref.ref(database)
     del database
@@ -127,6 +131,23 @@ def test_cache_with_a_log_of_its_owner_is_written_back_and_collected(
     assert gone() is None
     assert logged == [b"first"]
     assert file.path.read_bytes()[:5] == b"first"
+
+
+def test_error_of_the_log_of_a_collected_cache_is_told(
+    mover: headrace.Mover,
+    memory_node: int,
+    file: headrace.File,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: told.append(str(each.exc_value)))
+    database = Database(mover, memory_node, [])
+    change(database.cache, file.extent(0, PAGE), b"wrong")
+    del database
+    gc.collect()
+    assert len(told) == 1
+    assert "before_write_back raised ValueError: no record of it" in told[0]
+    assert file.path.read_bytes()[:5] == bytes(5)
 
 
 class Reader:
