@@ -3,7 +3,9 @@
 #include <nanobind/stl/variant.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -15,6 +17,14 @@
 namespace headrace::python {
 
 using namespace nb::literals;
+
+void report_left(const CacheOwner& owner) {
+  const Bytes lost = owner.cache != nullptr ? owner.cache->stats().bytes_dirty : Bytes{0};
+  if (lost.value == 0) return;
+  const std::string line = "headrace: a cache could not end, and " + to_string(lost) +
+                           " of changes are lost: a source does not answer\n";
+  (void)std::fputs(line.c_str(), stderr);
+}
 
 namespace {
 

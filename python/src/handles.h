@@ -79,13 +79,16 @@ struct MoverOwner;
 struct CacheOwner;
 void drop_owner(MoverOwner* owner);
 void drop_owner(CacheOwner* owner);
+inline void report_left(const MoverOwner&) {}
+void report_left(const CacheOwner& owner);
 
 // The deleter of owners whose end waits for copies in flight. A thread that reads a UserSource
-// leaves that to the interpreter. Once such threads are stuck at its end, the owner lives on.
+// leaves that to the interpreter. Once such threads are stuck at its end, the owner lives on, and
+// stderr gets a line about changes that are lost.
 struct EndOwner {
   template <class T>
   void operator()(T* owner) const {
-    if (GilVisit::stuck()) return;
+    if (GilVisit::stuck()) return report_left(*owner);
     if (!GilVisit::here()) return drop_owner(owner);
     leave_to_interpreter(std::shared_ptr<void>(owner, EndOwner()));
   }

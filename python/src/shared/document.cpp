@@ -42,7 +42,7 @@ nb::object object_of(const Json& value) {
   }
 }
 
-std::string text_of(nb::handle object) {
+std::string unicode_of(nb::handle object) {
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (text != nullptr) return {text, static_cast<std::size_t>(size)};
@@ -64,12 +64,12 @@ Json json_of(nb::handle object, int depth) {
   if (PyBool_Check(object.ptr())) return nb::cast<bool>(object);
   if (PyLong_Check(object.ptr())) return number_of(object);
   if (PyFloat_Check(object.ptr())) return nb::cast<double>(object);
-  if (PyUnicode_Check(object.ptr())) return text_of(object);
+  if (PyUnicode_Check(object.ptr())) return unicode_of(object);
   if (nb::isinstance<nb::dict>(object)) {
     Json made = Json::object();
     for (const auto& [key, value] : nb::borrow<nb::dict>(object)) {
       if (!PyUnicode_Check(key.ptr())) raise(ErrorCode::invalid, "a document's keys are texts");
-      made[text_of(key)] = json_of(value, depth + 1);
+      made[unicode_of(key)] = json_of(value, depth + 1);
     }
     return made;
   }

@@ -376,7 +376,9 @@ class Last:
         sleep(3)  # so that it ends while the interpreter does
 sys.modules["kept"] = kept = types.ModuleType("kept")
 kept.last = Last()
-kept.cache = headrace.Cache(mover, {node: 8 << 20})
+kept.cache = headrace.Cache(mover, {node: 8 << 20}, writable=True)
+with kept.cache.access(file.extent(0, 4096), write=True) as block:
+    block.write()[:1] = b"x"
 for reader in (Stuck(), StuckVersion()):
     kept.cache.access(headrace.UserSource(reader, machine).extent(0, 4096))
 while StuckVersion.asked < 2:
@@ -385,8 +387,12 @@ del kept, Last
 """
 
 
-def test_interpreter_ends_although_a_source_never_answers() -> None:
-    assert outcome_of(STUCK) == (0, "", "")
+def test_interpreter_ends_although_a_source_never_answers(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    path.write_bytes(bytes(PAGE))
+    opened = f"file = headrace.File.open(machine, {str(path)!r}, writable=True)\n"
+    lost = "4 KiB of changes are lost: a source does not answer"
+    assert outcome_of(opened + STUCK) == (0, "", f"headrace: a cache could not end, and {lost}\n")
 
 
 COLLECTED = """
