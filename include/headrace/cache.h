@@ -37,7 +37,7 @@
 //   again by the next write_back(), sync(), flush(), clear() or forget(), and for its space after a
 //   pause of 0.1 to 10 s. Meanwhile other dirty blocks go back.
 // - A Block without a copy has no bytes: the source may be older. wait() says why.
-// - Writable extents of one object are equal or apart while one of them is dirty.
+// - While a block is dirty, no access may write an extent that overlaps only a part of it.
 //
 // Requires: an object lives until no copy of it is in flight, no block of it is dirty and, for a
 // file, sync() has succeeded after its last write-back. Call forget() before destroying it.
@@ -214,9 +214,8 @@ struct AccessOptions {
   // The node that reads the copy, for the placement policy. Default: the node of the calling CPU.
   std::optional<NodeId> initiator = {};
   // The plan that this access uses, from any of its threads. The handle must not move during the
-  // call. Once a plan was named, accesses that do not name it are no uses of it. Null: the access
-  // is a use of each plan that was never named, if it lies near the plan's uses
-  // (PrefetchOptions::window).
+  // call. Null: the access counts for each plan that no access ever named, if it lies near the
+  // plan's uses (PrefetchOptions::window).
   const Prefetch* plan = nullptr;
   // How long to wait for space if all blocks are pinned or in flight. Then the access is refused.
   // The wait ends as soon as enough was released. In a callback of the Mover there is no wait.

@@ -293,7 +293,7 @@ WORKLOAD = Workload(
     \b
     headrace predict kvcache --machine h200 --add ssd:1
     headrace predict kvcache --machine h200 --sweep cached=1024,16384,131072
-    headrace predict kvcache --add ssd:4 --trace 100 --memory 64GiB --ssd 1TiB""",
+    headrace predict kvcache --add ssd:4 --trace 100 --memory 8GiB --ssd 1TiB""",
     (
         Axis("model", "NAME", str, "llama-3.1-8b", "Language model."),
         Axis("cached", "TOKENS", lambda text: int(parse.size(text)), "16384",
