@@ -145,8 +145,10 @@ class KvMemory : public testing::Test {
     const std::size_t block = block_;
     std::vector<kvcache::Key> there;
     std::vector<std::byte> right;
+    std::vector<kvcache::Match> held;  // the store's thread may drop others at any time
     for (std::size_t i = 0; i < keys_.size(); ++i) {
-      if (store_->match({&keys_[i], 1}).size() == 0) continue;
+      held.push_back(store_->match({&keys_[i], 1}));
+      if (held.back().size() == 0) continue;
       there.push_back(keys_[i]);
       const std::byte* const of_key = source_.data() + i % 4 * block;
       right.insert(right.end(), of_key, of_key + block);
@@ -155,7 +157,7 @@ class KvMemory : public testing::Test {
     std::vector<std::byte> bytes(right.size());
     const MemoryRange target(bytes, kDram);
     const auto load = store_->load(there, extents(target, there.size()), {.layer_order = false});
-    ASSERT_TRUE(load.has_value());
+    ASSERT_TRUE(load.has_value()) << load.error().message;
     const Status outcome = load->wait();
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
     EXPECT_EQ(bytes, right);
