@@ -74,13 +74,14 @@ class Loaders:
             "headrace": self.headrace, "headrace kept": self.kept, "readinto": self.readinto,
             "mmap, copied": self.mapped,
         }  # fmt: skip
-        for name, module, loader in (
-            ("safetensors", "safetensors.numpy", self.safetensors),
-            ("safetensors torch", "safetensors.torch", self.safetensors_torch),
-            ("fastsafetensors", "fastsafetensors", self.fastsafetensors),
+        for name, modules, loader in (
+            ("safetensors", ("ml_dtypes", "safetensors.numpy"), self.safetensors),
+            ("safetensors torch", ("safetensors.torch",), self.safetensors_torch),
+            ("fastsafetensors", ("torch", "fastsafetensors"), self.fastsafetensors),
         ):
             try:
-                importlib.import_module(module)
+                for module in modules:
+                    importlib.import_module(module)
                 self.all[name] = loader
             except ImportError as error:
                 print(f"without {name}: {error}")
