@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRESET = "asan"
 BUILD = ROOT / "build" / PRESET
 #: Programs of other builds. They compile units of their own, with this in the names of the objects.
-OTHERS = {"explore_test": ("release", "/explored_")}
+OTHERS = {"explore_test": ("release", "/explore")}
 #: Seconds of wall time for one command: a defect may let threads wait for each other.
 BOUND = 300
 #: Warnings are no errors; clang's analysis of locks is one of the tests.
