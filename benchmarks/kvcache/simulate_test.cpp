@@ -122,28 +122,29 @@ TEST(SimulatedKvCache, Run_LeavesNoFolder) {
   EXPECT_LE(count(), before);
 }
 
+// The report of a run that is stopped at the third look.
+Json stopped(const Json& options) {
+  int looks = 0;
+  const auto report =
+      simulate_kvcache(with_ssd(), options.dump(), {.stop = [&] { return ++looks > 2; }});
+  EXPECT_TRUE(report.has_value()) << report.error().message;
+  const Json read = Json::parse(report.value_or("{}"));
+  EXPECT_TRUE(read.value("interrupted", false));
+  return read;
+}
+
 TEST(SimulatedKvCache, Stop_EndsWithTheServedRequests) {
   Json options = prompt(64_MiB, 0_B);
   const Json last = options["requests"][1];
   for (int i = 0; i < 20000; ++i) options["requests"].push_back(last);
-  int looks = 0;
-  const auto report =
-      simulate_kvcache(with_ssd(), options.dump(), {.stop = [&] { return ++looks > 2; }});
-  ASSERT_TRUE(report.has_value()) << report.error().message;
-  const Json read = Json::parse(*report);
-  EXPECT_TRUE(read["interrupted"]);
+  const Json read = stopped(options);
   EXPECT_LT(read["requests"].size(), 20001U);
 }
 
 TEST(SimulatedKvCache, StopInALongRequest_EndsWithoutIt) {
   Json options = prompt(64_MiB, 0_B);
   options["requests"][1]["seconds"] = 9e8;
-  int looks = 0;
-  const auto report =
-      simulate_kvcache(with_ssd(), options.dump(), {.stop = [&] { return ++looks > 2; }});
-  ASSERT_TRUE(report.has_value()) << report.error().message;
-  const Json read = Json::parse(*report);
-  EXPECT_TRUE(read["interrupted"]);
+  const Json read = stopped(options);
   EXPECT_EQ(read["requests"].size(), 0U);
 }
 

@@ -37,7 +37,7 @@
 //   again by the next write_back(), sync(), flush(), clear() or forget(), and for its space after a
 //   pause of 0.1 to 10 s. Meanwhile other dirty blocks go back.
 // - A Block without a copy has no bytes: the source may be older. wait() says why.
-// - While a block is dirty, no access may write an extent that overlaps only a part of it.
+// - While a block is dirty, an access that would write another range across it is refused.
 //
 // Requires: an object lives until no copy of it is in flight, no block of it is dirty and, for a
 // file, sync() has succeeded after its last write-back. Call forget() before destroying it.

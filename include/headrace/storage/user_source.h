@@ -14,8 +14,8 @@
 //   calls it once per piece, in any order.
 // - A short read, an exception and a changed version fail the copy: no access sees its bytes.
 //
-// Requires: as for every object, it lives until no copy of it is in flight (Cache::forget). read()
-// returns within a bound of its own: Block::wait() ends after its time-out, but forget() and the
+// Requires: as for every object, it lives until no copy of it is in flight (Cache::forget). Each
+// read() ends in bounded time: Block::wait() ends after its time-out, but forget() and the
 // destructors of Cache and Backends wait for read().
 //
 // Thread-safe, and read() and version() must be.

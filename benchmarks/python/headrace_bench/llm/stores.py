@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of stores of KV blocks in `headrace bench kvcache`, and a store in plain Python.
 
-That store uses asyncio, a thread pool and preadv into its own memory, as serving systems do.
+Like serving systems, the second one uses asyncio, a thread pool and preadv into its own memory.
 """
 
 from __future__ import annotations
