@@ -148,7 +148,7 @@ void bind_user_source(nb::module_& m) {
           "reader"_a, "machine"_a,
           "`reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, "
           "which fills the buffer and returns the number of bytes. At most 16 threads call it at "
-          "once. It must return within a bound of its own, and must not use the cache. `version` "
+          "once. Each call ends in bounded time and does not use the cache. `version` "
           "is optional: if str(reader.version) changes, reads fail, and the new bytes need a new "
           "UserSource. A short read or an exception fails the copy (IoError).");
 }

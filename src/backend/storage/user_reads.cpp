@@ -77,7 +77,7 @@ UserReads::~UserReads() {
 }
 
 bool UserReads::accept(const Piece& piece, Completion& completion) {
-  Status no_thread;
+  Status started;
   {
     const MutexLock lock(mutex_);
     if (pending_.size() >= most_) return false;
@@ -88,14 +88,14 @@ bool UserReads::accept(const Piece& piece, Completion& completion) {
         workers_.push_back(*std::move(worker));
       } else if (workers_.empty()) {  // otherwise the piece waits for an existing one
         pending_.pop_back();
-        no_thread = Unexpected(std::move(worker).error());
+        started = Unexpected(std::move(worker).error());
       }
     }
   }
-  if (no_thread) {
+  if (started) {
     work_.notify_one();
   } else {
-    completion.complete(piece.tag, std::move(no_thread));
+    completion.complete(piece.tag, std::move(started));
   }
   return true;
 }
