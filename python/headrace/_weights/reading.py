@@ -156,18 +156,19 @@ class Reading:
 
     def _read(self, source: Source, wanted: Wanted, cold: list[tuple[Extent, Extent]]) -> None:
         at, end = wanted.offset, wanted.offset + wanted.bytes
+        staged = self._staged and wanted.array is not None and wanted.bytes >= SMALL
         while at < end:
             until, resident = at, wanted.array is not None and source.resident(at)
             while until < end:  # one part to copy, or all that follow and are not resident
                 until = min(until // _PART * _PART + _PART, end)
-                if resident or (wanted.array is not None and self._staged):
+                if resident or staged:
                     break
                 if wanted.array is not None and until < end and source.resident(until):
                     break
             first, last = at - wanted.offset, until - wanted.offset
             if resident:
                 self._call(source.opened, [wanted.array[first:last]], at)
-            elif wanted.array is not None and self._staged:
+            elif staged:
                 array = wanted.array[first:last]
                 self._calls.append(self._stages.submit(self._stage, source, array, at))
             else:

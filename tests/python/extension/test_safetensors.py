@@ -374,7 +374,8 @@ def test_free_page_reporting_stages_parts_of_at_most_a_buffer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, staged: bool
 ) -> None:
     array = numpy.random.default_rng(1).integers(0, 256, 3 * reading._PART, numpy.uint8)
-    write(tmp_path / "m", {"w": ("U8", array)}, gap=10_001)
+    small = array[:70_000]
+    write(tmp_path / "m", {"w": ("U8", array), "small": ("U8", small)}, gap=10_001)
     monkeypatch.setattr(reading.Source, "resident", lambda *_: False)
     parts: list[tuple[int, int]] = []
     stage = reading.Reading._stage
@@ -384,6 +385,8 @@ def test_free_page_reporting_stages_parts_of_at_most_a_buffer(
         stage(self, source, array, offset)
 
     monkeypatch.setattr(reading.Reading, "_stage", seen)
+    found = safetensors.load(tmp_path / "m", names=lambda name: name == "small")
+    assert (found["small"] == small).all() and not parts
     into = numpy.empty_like(array)
     safetensors.load(tmp_path / "m", into={"w": into})
     assert (into == array).all()
