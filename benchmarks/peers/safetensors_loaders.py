@@ -6,9 +6,11 @@
 
 A file of one tensor, and one of as many bytes in 18 867 (the number of a model of experts). In each
 round all loaders run in an order drawn anew, cold and warm; the page cache is asked whether it has
-nothing, or all of the file. A load ends when all tensors are there and a byte of each page was
-read, since some loaders map the file and read it then. Loaders that are not installed are left out
-with a line. fastsafetensors runs in its mode for CPUs.
+nothing, or all of the file. Each load is a process of its own, since a process loads weights once:
+later loads would find memory and pages of former ones. It measures itself, after its imports. A
+load ends when all tensors are there and a byte of each page was read, since some loaders map the
+file and read it then. Loaders that are not installed are left out with a line. fastsafetensors runs
+in its mode for CPUs.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import random
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -67,30 +70,39 @@ def touch(arrays: list[Any]) -> int:
 
 
 class Loaders:
-    def __init__(self, folder: Path, kept: Path) -> None:
-        self._mover = headrace.Mover(headrace.Machine.discover(storage=[folder]))
+    def __init__(self, kept: Path) -> None:
         self._keep = safetensors.Keep("1TiB", kept)
         self.all: dict[str, Loader] = {
             "headrace": self.headrace, "headrace kept": self.kept, "readinto": self.readinto,
-            "mmap, copied": self.mapped,
+            "mmap, copied": self.mapped, "safetensors": self.safetensors,
+            "safetensors torch": self.safetensors_torch, "fastsafetensors": self.fastsafetensors,
         }  # fmt: skip
-        for name, modules, loader in (
-            ("safetensors", ("ml_dtypes", "safetensors.numpy"), self.safetensors),
-            ("safetensors torch", ("safetensors.torch",), self.safetensors_torch),
-            ("fastsafetensors", ("torch", "fastsafetensors"), self.fastsafetensors),
-        ):
+        self.modules = {
+            "safetensors": ("ml_dtypes", "safetensors.numpy"),
+            "safetensors torch": ("safetensors.torch", "torch"),
+            "fastsafetensors": ("torch", "fastsafetensors"),
+        }
+
+    def installed(self) -> list[str]:
+        found = []
+        for name in self.all:
             try:
-                for module in modules:
-                    importlib.import_module(module)
-                self.all[name] = loader
+                self.bring(name)
+                found.append(name)
             except ImportError as error:
                 print(f"without {name}: {error}")
+        return found
+
+    def bring(self, name: str) -> None:
+        """Imports the modules of a loader."""
+        for module in self.modules.get(name, ()):
+            importlib.import_module(module)
 
     def headrace(self, path: Path) -> Any:
-        return touch(list(safetensors.load(path, mover=self._mover).values()))
+        return touch(list(safetensors.load(path).values()))
 
     def kept(self, path: Path) -> Any:
-        return touch(list(safetensors.load(path, keep=self._keep, mover=self._mover).values()))
+        return touch(list(safetensors.load(path, keep=self._keep).values()))
 
     def safetensors(self, path: Path) -> Any:
         return touch(list(importlib.import_module("safetensors.numpy").load_file(path).values()))
@@ -161,13 +173,31 @@ def fio(path: Path) -> float:
     return float(json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]) / _GIB
 
 
+def load_here(loaders: Loaders, name: str, path: Path) -> None:
+    """Prints the sum, seconds and seconds of CPU time of one load."""
+    loaders.bring(name)
+    begun, cpu = time.perf_counter(), time.process_time()
+    answer = loaders.all[name](path)
+    print(answer, time.perf_counter() - begun, time.process_time() - cpu)
+
+
+def load_there(name: str, path: Path, kept: Path) -> tuple[int, float, float]:
+    """load_here() in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--data", str(kept), "--load", name, str(path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answer, seconds, cpu = done.stdout.split()
+    return int(answer), float(seconds), float(cpu)
+
+
 Figures = dict[tuple[str, str, str], list[tuple[float, float]]]
 
 
-def one_round(loaders: Loaders, files: dict[str, headrace.File]) -> Figures:
+def one_round(loaders: list[str], files: dict[str, headrace.File], kept: Path) -> Figures:
     figures: Figures = {}
     order = random.Random()
-    names = [*loaders.all, *(["fio"] if shutil.which("fio") else [])]
+    names = [*loaders, *(["fio"] if shutil.which("fio") else [])]
     for case, file in files.items():
         expected = None
         for state in ("cold", "warm"):
@@ -179,21 +209,21 @@ def one_round(loaders: Loaders, files: dict[str, headrace.File]) -> Figures:
                 if name == "fio":
                     figures.setdefault((case, state, name), []).append((fio(Path(file.path)), 0.0))
                     continue
-                begun, cpu = time.perf_counter(), time.process_time()
-                answer = loaders.all[name](Path(file.path))
-                seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+                answer, seconds, cpu = load_there(name, Path(file.path), kept)
                 expected = answer if expected is None else expected
                 assert answer == expected, (case, name)
                 figures.setdefault((case, state, name), []).append((gib / seconds, cpu / gib))
     return figures
 
 
-def rounds(loaders: Loaders, files: dict[str, headrace.File], count: int) -> Figures:
+def rounds(
+    loaders: list[str], files: dict[str, headrace.File], kept: Path, count: int
+) -> Figures:
     """The first is not counted. Ctrl-C ends them."""
     figures: Figures = {}
     try:
         for number in range(count + 1):
-            found = one_round(loaders, files)
+            found = one_round(loaders, files, kept)
             print(f"round {number} of {count}", flush=True)
             for key, samples in sorted(found.items() if number > 0 else ()):
                 figures.setdefault(key, []).extend(samples)
@@ -220,14 +250,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--size", default="1GiB")
+    parser.add_argument("--load", nargs=2, metavar=("LOADER", "FILE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.load:
+        load_here(Loaders(kept=given.data), given.load[0], Path(given.load[1]))
+        return
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
     with (
         tempfile.TemporaryDirectory(dir=given.data) as directory,
         tempfile.TemporaryDirectory(dir="/dev/shm") as kept,
     ):
         folder = Path(directory)
-        loaders = Loaders(folder, Path(kept))
+        loaders = Loaders(Path(kept))
         machine = headrace.Machine.discover(storage=[folder])
         files = {}
         for case, count in _TENSORS.items():
@@ -235,7 +269,7 @@ def main() -> None:
             make(path, count, size(given.size))
             files[case] = headrace.File.open(machine, path)
             loaders.kept(path)
-        show(rounds(loaders, files, given.rounds))
+        show(rounds(loaders.installed(), files, Path(kept), given.rounds))
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ def compare(block: int, count: int, folder: Path) -> None:
         try:
             assert server.stderr is not None and b"serving" in server.stderr.readline()
             machine = headrace.Machine.discover(storage=[])
-            local = kvcache.Store(
-                headrace.Mover(machine), blocks, [kvcache.Memory("dram", MEMORY)]
-            )
-            served = serving.Attached(name, blocks, machine=machine)
+            mover = headrace.Mover(machine)
+            local = kvcache.Store(mover, blocks, [kvcache.Memory("dram", MEMORY)])
+            served = serving.Attached(name, blocks)
+            moved = serving.Attached(name, blocks, mover=mover)
             keys = [b"%d" % number for number in range(count)]
             data = os.urandom(count * block)
             into = bytearray(count * block)
@@ -69,6 +69,7 @@ def compare(block: int, count: int, folder: Path) -> None:
             calls: dict[str, Callable[[], object]] = {
                 "local hit": lambda: local.load_blocks(keys, memory).wait(),
                 "served hit": lambda: served.load_blocks(keys, memory),
+                "served hit, Mover": lambda: moved.load_blocks(keys, memory),
                 "local contains": lambda: local.contains(keys),
                 "served contains": lambda: served.contains(keys),
                 "served pin (a request)": lambda: served.pin(keys).release(),
@@ -84,6 +85,7 @@ def compare(block: int, count: int, folder: Path) -> None:
                 print("  " + line(what, rounds))
             local.close()
             served.close()
+            moved.close()
         finally:
             server.kill()
 

@@ -54,7 +54,7 @@ class Settings:
         headrace.serving.Attached."""
         if not self.server:
             return self.open(mover, blocks, folder, **options)
-        return Attached(self.server, blocks, machine=mover.machine)
+        return Attached(self.server, blocks, mover=mover)
 
     def open(
         self,

@@ -65,15 +65,17 @@ class _Part:
         self.address = 0
         #: Ranges of the file that were read (begin, end), and where each is in the content.
         self.runs: list[_Run] = []
+        self.begins: list[int] = []
 
     def hold(self, content: Any, runs: list[_Run]) -> None:
         self.content, self.runs = content, runs
+        self.begins = [begin for begin, _, _ in runs]
         of_numpy = isinstance(content, numpy.ndarray)
         self.address = content.ctypes.data if of_numpy else content.data_ptr()
 
     def place(self, offset: int, length: int) -> int:
         """The offset of a tensor in the content."""
-        number = bisect_right(self.runs, offset, key=_begin) - 1
+        number = bisect_right(self.begins, offset) - 1
         if number >= 0:
             begin, end, at = self.runs[number]
             if offset < end:
@@ -317,10 +319,6 @@ class _Loading:
             if self._names is not None:
                 names = [each for each in names if self._names(each)]
             self.parts.append(_Part(table, names))
-
-
-def _begin(run: _Run) -> int:
-    return run[0]
 
 
 def _offset(wanted: Wanted) -> int:

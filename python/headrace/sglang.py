@@ -144,7 +144,7 @@ class Storage(HiCacheStorage):
                     layers=memory.parts, revision=self._settings.revision,
                 )  # fmt: skip
                 if reads and name in shared:
-                    self._clients.append(Attached(socket, blocks, machine=machine, lazy=True))
+                    self._clients.append(Attached(socket, blocks, mover=mover, lazy=True))
                     self._pools[name] = WritersPages(self._clients[-1], memory, machine)
                     continue
                 store = self._settings.open(

@@ -15,7 +15,7 @@ struct KvSharedRef {
 
 std::vector<bool> read(const KvSharedRef& self, const std::vector<nb::bytes>& keys,
                        const std::vector<ExtentLike>& into, const Word<kvcache::Layout>& layout,
-                       const std::vector<std::size_t>& positions) {
+                       const std::vector<std::size_t>& positions, const MoverRef* mover) {
   if (!std::ranges::all_of(into, &ExtentLike::writable)) {
     raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
   }
@@ -23,8 +23,12 @@ std::vector<bool> read(const KvSharedRef& self, const std::vector<nb::bytes>& ke
   const Memory to(into);
   const std::vector<kvcache::Key> wanted = keys_of(keys);
   const kvcache::Layout order = layout.get();
+  const std::shared_ptr owner = mover == nullptr ? nullptr : mover->owner;
   release_borrowed();
-  return unwrap(without_gil([&] { return blocks->read(wanted, to.extents, order, positions); }));
+  return unwrap(without_gil([&] {
+    return blocks->read(wanted, to.extents, order, positions,
+                        owner == nullptr ? nullptr : &owner->mover);
+  }));
 }
 
 void copy(const KvSharedRef& self, const std::vector<bool>& which, const ExtentLike& staging,
@@ -75,8 +79,9 @@ void bind_kv_shared(nb::module_& m) {
           },
           "keys"_a, "Which of the blocks the store has now, in any tier.")
       .def("read", &read, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
+           "mover"_a = nb::none(),
            "Copies the blocks that are in the store's memory; returns true for each of them. The "
-           "destination of other blocks may have been overwritten.")
+           "destination of other blocks may have been overwritten. `mover`: copies from 8 MiB on.")
       .def("copy", &copy, "which"_a, "staging"_a, "user"_a, nb::kw_only(), "to_user"_a, "layout"_a,
            "positions"_a,
            "Copies these blocks between `staging`, where they lie one after the other, and the "

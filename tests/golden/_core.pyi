@@ -1722,9 +1722,9 @@ class KvShared:
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """Which of the blocks the store has now, in any tier."""
 
-    def read(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int]) -> list[bool]:
+    def read(self, keys: Sequence[bytes], into: Sequence[Extent | Object], *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], mover: Mover | None = None) -> list[bool]:
         """
-        Copies the blocks that are in the store's memory; returns true for each of them. The destination of other blocks may have been overwritten.
+        Copies the blocks that are in the store's memory; returns true for each of them. The destination of other blocks may have been overwritten. `mover`: copies from 8 MiB on.
         """
 
     def copy(self, which: Sequence[bool], staging: Extent | Object, user: Sequence[Extent | Object], *, to_user: bool, layout: Literal['page_first', 'layer_first'], positions: Sequence[int]) -> None:

@@ -159,7 +159,7 @@ def _cache(mover: Mover, settings: Settings) -> Cache:
 def _store(mover: Mover, settings: Settings) -> kvcache.Store | Attached:
     if settings.server is not None:
         whole = kvcache.opaque("headrace.fsspec", REMOTE_BLOCK)
-        return Attached(settings.server, whole, machine=mover.machine)
+        return Attached(settings.server, whole, mover=mover)
     tiers: list[kvcache.Memory | kvcache.Folder] = [
         kvcache.Memory(settings.where, settings.budget, touch=False)
     ]

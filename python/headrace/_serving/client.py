@@ -27,6 +27,7 @@ from headrace._core import (
     IoError,
     KvShared,
     Machine,
+    Mover,
     Object,
     TimedOutError,
     UnsupportedError,
@@ -238,16 +239,18 @@ class Attached:
         name: str,
         geometry: kvcache.Geometry,
         *,
-        machine: Machine | None = None,
+        mover: Mover | None = None,
         lazy: bool = False,
     ) -> None:
-        """`name`: of the server, or the path of its socket. `lazy`: the first call looks for it,
-        and each call until there is one. AbsentError: there is none.
+        """`name`: of the server, or the path of its socket. `mover`: copies loads of 8 MiB and more
+        with all its cores; without one the calling thread copies. `lazy`: the first call looks for
+        the server, and each call until there is one. AbsentError: there is none.
         InvalidError: it has other blocks, or another version. DeniedError: it is another user's.
         """
         self.name = name
         self.geometry = geometry
-        self._machine = machine or Machine.discover(storage=[])
+        self._mover = mover
+        self._machine = mover.machine if mover else Machine.discover(storage=[])
         self._pid = os.getpid()
         self._lock = threading.Lock()  # of what follows
         self._session: _Session | None = None
@@ -297,7 +300,9 @@ class Attached:
         keys, at = list(keys), list(positions)
         memory = self._memories(into)
         with self._in_session() as session:
-            there = session.shared.read(keys, memory, layout=layout, positions=at)
+            there = session.shared.read(
+                keys, memory, layout=layout, positions=at, mover=self._mover
+            )
             missing = [i for i, has in enumerate(there) if not has]
             if missing:
                 self._use(session, [key for key, has in zip(keys, there, strict=True) if has])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcache/client/blocks.h"
 
+#include <tuple>
 #include <utility>
 
 #include "core/fail.h"
@@ -9,6 +10,9 @@
 
 namespace headrace::kvcache {
 namespace {
+
+// Loads of this size end sooner when a Mover's engines copy them than in the calling thread.
+constexpr Bytes kLarge = 8_MiB;
 
 Status check(const Geometry& geometry, std::span<const Extent> user, Layout layout,
              std::size_t blocks, std::span<const std::size_t> positions) {
@@ -38,6 +42,16 @@ void fragments_of(const Geometry& geometry, std::span<const Extent> user, Layout
   const UserBlock at = user_block(user, positions, block);
   parts.clear();
   fragments(geometry, at.extent, layout, at.position, 0, geometry.layers, parts);
+}
+
+// Returns once nothing writes to the user's memory any more.
+Status moved(Mover& mover, std::span<const MovePair> pairs) {
+  const Transfer move = mover.copy(pairs);
+  const Result<MoveStats> outcome = move.wait();
+  if (outcome) return {};
+  move.cancel();
+  while (!move.done()) std::ignore = move.wait();
+  return Unexpected(outcome.error());
 }
 
 }  // namespace
@@ -87,18 +101,37 @@ Result<std::vector<bool>> SharedBlocks::contains(std::span<const Key> keys) cons
 
 Result<std::vector<bool>> SharedBlocks::read(std::span<const Key> keys,
                                              std::span<const Extent> into, Layout layout,
-                                             std::span<const std::size_t> positions) const {
+                                             std::span<const std::size_t> positions,
+                                             Mover* mover) const {
   HEADRACE_TRY_STATUS(check_open());
   std::vector<bool> there(keys.size());
   if (keys.empty()) return there;
   HEADRACE_TRY_STATUS(check(geometry_, into, layout, keys.size(), positions));
+  const MemoryRange blocks({memory_.memory(), memory_.length().value}, into.front().object->node());
+  const bool large = mover != nullptr && geometry_.block() * keys.size() >= kLarge &&
+                     !mover->in_callback();  // a callback may not wait
+  std::vector<std::optional<SharedIndexView::Found>> found(keys.size());
+  std::vector<MovePair> pairs;
   std::vector<Fragment> parts;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto found = index_.find(keys[i]);
-    if (!found || !found->slot) continue;
+    found[i] = index_.find(keys[i]);
+    if (!found[i] || !found[i]->slot) continue;
     fragments_of(geometry_, into, layout, positions, i, parts);
-    copy(parts, memory_.memory() + *found->slot * index_.sizes().slot_bytes, Direction::to_user);
-    there[i] = index_.unchanged(*found);
+    const std::uint64_t at = *found[i]->slot * index_.sizes().slot_bytes;
+    if (!large) {
+      copy(parts, memory_.memory() + at, Direction::to_user);
+      there[i] = index_.unchanged(*found[i]);
+      continue;
+    }
+    there[i] = true;
+    for (const Fragment& part : parts) {
+      pairs.push_back({.to = part.user, .from = {&blocks, at + part.in_block, part.bytes}});
+    }
+  }
+  if (pairs.empty()) return there;
+  HEADRACE_TRY_STATUS(moved(*mover, pairs));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    there[i] = there[i] && index_.unchanged(*found[i]);
   }
   return there;
 }

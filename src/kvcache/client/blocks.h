@@ -22,6 +22,7 @@
 
 #include "core/fork.h"
 #include "headrace/kvcache/store.h"
+#include "headrace/mover.h"
 #include "kvcache/shared/index.h"
 
 namespace headrace::kvcache {
@@ -48,9 +49,11 @@ class SharedBlocks {
   Result<std::vector<bool>> contains(std::span<const Key> keys) const;
   // Copies those of the blocks that are in the shared memory to the user's; returns which. `into`,
   // `layout`, `positions`: as for Store::load(), in memory of CPUs. Memory of a block that is not
-  // read may have been overwritten.
+  // read may have been overwritten. `mover`: copies from 8 MiB on; nullptr: this thread copies all.
+  // Errors: also those of Transfer::wait(), once nothing writes to the memory any more.
   Result<std::vector<bool>> read(std::span<const Key> keys, std::span<const Extent> into,
-                                 Layout layout, std::span<const std::size_t> positions) const;
+                                 Layout layout, std::span<const std::size_t> positions,
+                                 Mover* mover = nullptr) const;
 
  private:
   SharedBlocks(Geometry geometry, MappedMemory memory, SharedIndexView index);

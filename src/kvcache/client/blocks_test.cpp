@@ -14,7 +14,9 @@ using namespace kvcache;
 
 // A store of 6 blocks in memory, with a client in the same process.
 struct SharedRig : KvRig {
-  explicit SharedRig(std::size_t folder_blocks = 0) {
+  explicit SharedRig(std::size_t folder_blocks = 0, Geometry shape = small_geometry())
+      : KvRig({}, false, std::move(shape)) {
+    slot = std::max(slot, Bytes{(geometry.block().value + 4095) / 4096 * 4096});
     StoreOptions wanted = options({6}, folder_blocks);
     wanted.shared = true;
     open(std::move(wanted));
@@ -23,11 +25,11 @@ struct SharedRig : KvRig {
   }
   // Which blocks the client copies; their bytes are compared.
   std::vector<bool> read(std::span<const Key> keys, Layout layout = Layout::page_first,
-                         std::span<const std::size_t> positions = {}) {
+                         std::span<const std::size_t> positions = {}, Mover* by = nullptr) {
     std::vector<std::byte> bytes(bytes_of(keys.size()).value);
     const MemoryRange memory(bytes, kDram);
     const Extent into = whole(memory);
-    const auto there = blocks->read(keys, {&into, 1}, layout, positions).value();
+    const auto there = blocks->read(keys, {&into, 1}, layout, positions, by).value();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (!there[i]) continue;
       const std::size_t at = positions.empty() ? i : positions[i];
@@ -64,6 +66,61 @@ TEST(SharedBlocks, StoredBlocks_AreReadInEachLayout) {
   const std::vector<std::size_t> positions{2, 0, 1};
   EXPECT_EQ(rig.read(wanted, Layout::page_first, positions), std::vector<bool>(3, true));
   EXPECT_EQ(rig.read(wanted, Layout::layer_first, positions), std::vector<bool>(3, true));
+}
+
+// Three blocks are more than 8 MiB.
+Geometry large_geometry() {
+  Geometry large = small_geometry();
+  large.head_dim *= 1000;
+  return large;
+}
+
+TEST(SharedBlocks, LargeLoad_IsCopiedByTheMover) {
+  SharedRig rig(0, large_geometry());
+  const auto wanted = some_keys(4);
+  ASSERT_TRUE(rig.put(std::span(wanted).first(3)).has_value());
+  const auto copied = [&] { return rig.mover->stats().transfers; };
+  const auto before = copied();
+  const std::vector<bool> there{true, true, true, false};
+  EXPECT_EQ(rig.read(wanted), there);
+  EXPECT_EQ(rig.read(std::span(wanted).first(2), Layout::layer_first, {}, rig.mover.get()),
+            std::vector<bool>(2, true));
+  EXPECT_EQ(copied(), before);  // without a Mover, and a small one
+  EXPECT_EQ(rig.read(wanted, Layout::layer_first, {}, rig.mover.get()), there);
+  EXPECT_EQ(copied(), before + 9);  // three layers of three blocks
+}
+
+TEST(SharedBlocks, LargeLoadInACallback_IsCopiedByItsThread) {
+  SharedRig rig(0, large_geometry());
+  const auto wanted = some_keys(3);
+  ASSERT_TRUE(rig.put(wanted).has_value());
+  std::vector<bool> there;
+  rig.mover->copy(Extent{}, Extent{}).on_done([&](const auto&) {
+    there = rig.read(wanted, Layout::page_first, {}, rig.mover.get());
+  });
+  EXPECT_EQ(there, std::vector<bool>(3, true));
+}
+
+TEST(SharedBlocks, BlockRemovedWhileTheMoverCopies_IsNotRead) {
+  SharedRig rig(0, large_geometry());
+  const auto wanted = some_keys(3);
+  ASSERT_TRUE(rig.put(wanted).has_value());
+  Result<Route> route = fail(ErrorCode::absent, "no route");
+  const auto remove = [&](const Machine& machine, const RouteRequest& request) -> Result<Route> {
+    EXPECT_TRUE(rig.store->remove({&wanted[1], 1}).has_value());
+    return route ? place::one(machine, request) : route;
+  };
+  Mover removing(rig.machine, rig.backends, {.route = remove});
+  std::vector<std::byte> bytes(rig.bytes_of(3).value);
+  const MemoryRange memory(bytes, kDram);
+  const Extent into = whole(memory);
+  const auto refused =
+      rig.blocks->read(wanted, {&into, 1}, Layout::page_first, {}, &removing).error();
+  EXPECT_EQ(refused.code, ErrorCode::absent);
+  route = Route{};
+  ASSERT_TRUE(rig.put(wanted).has_value());
+  EXPECT_EQ(rig.read(wanted, Layout::page_first, {}, &removing),
+            (std::vector<bool>{true, false, true}));
 }
 
 TEST(SharedBlocks, RemovedBlock_IsNotFound) {

@@ -46,10 +46,18 @@ def no_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     arrays.numpy_type.cache_clear()
 
 
+@pytest.fixture(params=[False, True], ids=["direct", "staged"])
+def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the hypervisor takes free pages back."""
+    monkeypatch.setattr(reading, "reports_free_pages", lambda: request.param)
+    return bool(request.param)
+
+
 def drop_page_cache(path: Path) -> None:
     headrace.File.open(headrace.Machine.discover(), path).drop_page_cache()
 
 
+@pytest.mark.usefixtures("staged")
 @pytest.mark.parametrize("gap", [0, 3, 10_000])
 @pytest.mark.parametrize("warm", [True, False])
 def test_tensors_come_as_they_are(tmp_path: Path, gap: int, warm: bool) -> None:
@@ -292,6 +300,7 @@ def overwrite(path: Path) -> None:
         file.write(b"other")
 
 
+@pytest.mark.usefixtures("staged")
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("into", [True, False])
 @pytest.mark.parametrize("change", [truncate, replace, overwrite])
@@ -319,6 +328,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
         safetensors.load(path, into=memory if into else None)
 
 
+@pytest.mark.usefixtures("staged")
 def test_partly_resident_files_come_as_they_are(tmp_path: Path) -> None:
     order = random.Random(1)
     wanted = tensors(200, seed=2)
@@ -358,6 +368,47 @@ def test_only_resident_parts_are_read_through_the_page_cache(
     assert (safetensors.load(tmp_path / "m")["w"] == array).all()
     assert {number for number, _ in calls} == set(range(6)) - cold
     assert all(length <= part for _, length in calls)  # so that several threads read
+
+
+def test_free_page_reporting_stages_parts_of_at_most_a_buffer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, staged: bool
+) -> None:
+    array = numpy.random.default_rng(1).integers(0, 256, 3 * reading._PART, numpy.uint8)
+    small = array[:70_000]
+    write(tmp_path / "m", {"w": ("U8", array), "small": ("U8", small)}, gap=10_001)
+    monkeypatch.setattr(reading.Source, "resident", lambda *_: False)
+    parts: list[tuple[int, int]] = []
+    stage = reading.Reading._stage
+
+    def seen(self: Any, source: Any, array: Any, offset: int) -> None:
+        parts.append((offset, offset + len(array)))
+        stage(self, source, array, offset)
+
+    monkeypatch.setattr(reading.Reading, "_stage", seen)
+    found = safetensors.load(tmp_path / "m", names=lambda name: name == "small")
+    assert (found["small"] == small).all() and not parts
+    into = numpy.empty_like(array)
+    safetensors.load(tmp_path / "m", into={"w": into})
+    assert (into == array).all()
+    assert sum(end - begin for begin, end in parts) == (array.nbytes if staged else 0)
+    assert all(begin // reading._PART == (end - 1) // reading._PART for begin, end in parts)
+    mover = headrace.Mover(headrace.Machine.discover())
+    assert reading.place(mover, "dram", False).pages == ("base" if staged else "transparent")
+
+
+@pytest.mark.parametrize(
+    ("device", "features", "reports"),
+    [("0x0005\n", "0110010\n", True), ("0x0005\n", "0110000\n", False),
+     ("0x0005\n", "0\n", False), ("0x0002\n", "1111111\n", False), (None, None, False)],
+)  # fmt: skip
+def test_free_page_reporting_is_a_feature_of_the_balloon(
+    tmp_path: Path, device: str | None, features: str | None, reports: bool
+) -> None:
+    (tmp_path / "virtio0").mkdir()
+    if device is not None and features is not None:
+        (tmp_path / "virtio0" / "device").write_text(device)
+        (tmp_path / "virtio0" / "features").write_text(features)
+    assert reading.reports_free_pages(tmp_path) == reports
 
 
 def test_after_an_error_pieces_in_flight_are_waited_for_to_their_end() -> None:

@@ -37,7 +37,7 @@ def content(key: bytes) -> bytes:
 
 
 def attach(name: str, blocks: kvcache.Geometry = BLOCKS) -> serving.Attached:
-    return serving.Attached(name, blocks, machine=MACHINE)
+    return serving.Attached(name, blocks)
 
 
 MACHINE = headrace.Machine.discover(storage=[])
