@@ -77,9 +77,12 @@ class Side:
         self._job += 1
         at = numpy.arange(first, first + len(keys))
         job = TransferJob(self._job, keys, at, loads, REQUEST)
-        begun = time.perf_counter()
+        cpu, begun = time.thread_time(), time.perf_counter()
         (self.tier.submit_load if loads else self.tier.submit_store)(job)
-        self._keep("submit us" + (" load" if loads else " store"), begun, 1e-6)
+        seconds = time.perf_counter() - begun, time.thread_time() - cpu
+        job_kind = f"{'load' if loads else 'store'} of {len(keys)} rows"
+        for name, each in zip(("us", "CPU us"), seconds, strict=True):
+            self.keep(f"submit a {job_kind}, {name}", each * 1e6)
         return self._job
 
     def run(self, keys: list[bytes], first: int, loads: bool) -> float:
@@ -96,8 +99,8 @@ class Side:
                 jobs.discard(result.job_id)
             time.sleep(0.0002)
 
-    def _keep(self, name: str, begun: float, unit: float) -> None:
-        self.figures.setdefault(name, []).append((time.perf_counter() - begun) / unit)
+    def keep(self, figure: str, value: float) -> None:
+        self.figures.setdefault(figure, []).append(value)
 
 
 def keys_of(job: int, rows: int, kind: int = 0) -> list[bytes]:
@@ -114,9 +117,8 @@ def timed(side: Side, name: str, gib: float, run: Callable[[], float]) -> None:
     """Rates of wall and CPU time."""
     cpu = time.process_time()
     seconds = run()
-    side.figures.setdefault(f"{name} GiB/s", []).append(gib / seconds)
-    used = (time.process_time() - cpu) * 1e3 / gib
-    side.figures.setdefault(f"{name} CPU ms/GiB", []).append(used)
+    side.keep(f"{name} GiB/s", gib / seconds)
+    side.keep(f"{name} CPU ms/GiB", (time.process_time() - cpu) * 1e3 / gib)
 
 
 def beside(side: Side, number: int) -> None:
@@ -137,9 +139,7 @@ def beside(side: Side, number: int) -> None:
                 waits = waits and result.job_id != load
                 stores.discard(result.job_id)
             time.sleep(0.0002)
-        side.figures.setdefault("load beside stores ms", []).append(
-            (time.perf_counter() - begun) * 1e3
-        )
+        side.keep("load beside stores ms", (time.perf_counter() - begun) * 1e3)
     side.wait(stores)
 
 
@@ -149,7 +149,7 @@ def lookups(side: Side) -> None:
     for key in keys:
         side.tier.lookup(key, REQUEST)
     seconds = (time.perf_counter() - begun) / len(keys) * 1000
-    side.figures.setdefault("1000 lookups ms", []).append(seconds * 1e3)
+    side.keep("1000 lookups ms", seconds * 1e3)
     until = time.monotonic() + 10
     side.tier.on_schedule_end(None)
     while time.monotonic() < until:  # answers that come later
@@ -181,7 +181,8 @@ def case(name: str, directory: Path, rounds: int, names: list[str]) -> list[Side
             lookups(side)
         if number == 0:
             for side in sides:  # not counted, except the stores, which happen once
-                side.figures = {k: v for k, v in side.figures.items() if k.startswith("store ")}
+                once = ("store ", "submit a store")
+                side.figures = {k: v for k, v in side.figures.items() if k.startswith(once)}
     return sides
 
 

@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 #: Longest wait of drain_jobs() and shutdown(). A disk that does not answer is an error by then.
 _DRAIN_SECONDS = 600.0
 #: Loads are divided into parts of this size: one is verified while the next is read.
-_PART_BYTES = 16 << 20
+_PART_BYTES = 8 << 20
 #: vLLM asks for counts after each step; the store is asked this often.
 _STATS_SECONDS = 1.0
 

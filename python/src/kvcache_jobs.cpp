@@ -3,9 +3,9 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
 
-#include <deque>
+#include <iterator>
+#include <list>
 #include <thread>
-#include <unordered_map>
 
 #include "core/mutex.h"
 #include "core/thread.h"
@@ -43,70 +43,68 @@ struct Job {
 
   std::size_t blocks() const { return ends.size(); }
 };
+using Jobs = std::list<Job>;
 
 // Number, which blocks were loaded, how many were loaded or kept, and why not all were begun.
 using Outcome = std::tuple<std::uint64_t, std::vector<bool>, std::size_t, std::string>;
 
-// Jobs by ids of their own, since callbacks may come when the caller has dropped all. Thread-safe.
+// Jobs that wait to begin, run, and have ended. Thread-safe.
 class Inbox {
  public:
-  void put(Job job) {
-    const MutexLock lock(mutex_);
-    const std::uint64_t id = ++last_id_;
-    jobs_.emplace(id, std::move(job));
-    waiting_.push_back(id);
-    changed_.notify_all();
+  // Errors: cancelled: stop() was called.
+  void put(Jobs job) {
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) raise(ErrorCode::cancelled, "the jobs are closed");
+      waiting_.splice(waiting_.end(), job);
+    }
+    there_.notify_one();  // without the lock, for which the thread would wait
   }
-  // The next job to begin, nullptr once there is none and stop() was called. It stays in place
+  // The next job to begin; nothing once there is none and stop() was called. It stays in place
   // until part_ended() was called for its beginning.
-  std::pair<std::uint64_t, Job*> next() {
+  std::optional<Jobs::iterator> next() {
     const MutexLock lock(mutex_);
-    while (waiting_.empty() && !stopping_) changed_.wait_for(mutex_, kSleep);
-    if (waiting_.empty()) return {0, nullptr};
-    const std::uint64_t id = waiting_.front();
-    waiting_.pop_front();
-    return {id, &jobs_.at(id)};
+    while (waiting_.empty() && !stopping_) there_.wait_for(mutex_, kSleep);
+    if (waiting_.empty()) return std::nullopt;
+    running_.splice(running_.end(), waiting_, waiting_.begin());
+    return std::prev(running_.end());
   }
-  void add_parts(Job& job, std::size_t parts) {
+  void add_part(Job& job) {
     const MutexLock lock(mutex_);
-    job.left += parts;
+    ++job.left;
   }
-  void part_ended(std::uint64_t id) {
+  void part_ended(Jobs::iterator job) {
     const MutexLock lock(mutex_);
-    const auto job = jobs_.find(id);
-    if (job == jobs_.end() || --job->second.left > 0) return;
-    ended_.push_back(std::move(job->second));
-    jobs_.erase(job);
-    changed_.notify_all();
+    if (--job->left > 0) return;
+    ended_.splice(ended_.end(), running_, job);
+    if (idle()) idle_.notify_all();
   }
-  std::vector<Job> take() {
+  Jobs take() {
     const MutexLock lock(mutex_);
     return std::exchange(ended_, {});
   }
   // Whether all jobs have ended within the time.
   bool wait(Nanoseconds timeout) {
     const MutexLock lock(mutex_);
-    if (!jobs_.empty() && timeout > Nanoseconds{0}) changed_.wait_for(mutex_, timeout);
-    return jobs_.empty();
+    if (!idle() && timeout > Nanoseconds{0}) idle_.wait_for(mutex_, timeout);
+    return idle();
   }
   void stop() {
     const MutexLock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
-  }
-  bool stopping() {
-    const MutexLock lock(mutex_);
-    return stopping_;
+    there_.notify_one();
   }
 
  private:
+  bool idle() const REQUIRES(mutex_) { return waiting_.empty() && running_.empty(); }
+
   Mutex mutex_;
-  CondVar changed_;
+  CondVar there_;  // a job to begin, or the end
+  CondVar idle_;
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::uint64_t last_id_ GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::uint64_t, Job> jobs_ GUARDED_BY(mutex_);  // that have not ended
-  std::deque<std::uint64_t> waiting_ GUARDED_BY(mutex_);
-  std::vector<Job> ended_ GUARDED_BY(mutex_);
+  Jobs waiting_ GUARDED_BY(mutex_);
+  Jobs running_ GUARDED_BY(mutex_);
+  Jobs ended_ GUARDED_BY(mutex_);
 };
 
 class KvJobs {
@@ -140,17 +138,16 @@ class KvJobs {
 
  private:
   void work() {
-    for (;;) {
-      const auto [id, job] = inbox_->next();
-      if (job == nullptr) return;
+    while (const auto next = inbox_->next()) {
+      const Jobs::iterator job = *next;
       try {
-        if (job->blocks() > 0) job->load ? begin_load(id, *job) : begin_store(id, *job);
+        if (job->blocks() > 0) job->load ? begin_load(job) : begin_store(job);
       } catch (const std::bad_alloc&) {
         job->error = "out of memory";
       } catch (const std::exception& error) {
         job->error = error.what();
       }
-      inbox_->part_ended(id);
+      inbox_->part_ended(job);
     }
   }
 
@@ -165,50 +162,50 @@ class KvJobs {
     return kvcache::keys_of(names);
   }
 
-  void begin_load(std::uint64_t id, Job& job) {
-    const std::vector<kvcache::Key> keys = keys_of(job);
-    const std::size_t part = job.load->blocks == 0 ? keys.size() : job.load->blocks;
-    job.loads.reserve((keys.size() + part - 1) / part);  // none that has begun is dropped
+  void begin_load(Jobs::iterator job) {
+    const std::vector<kvcache::Key> keys = keys_of(*job);
+    const std::size_t part = job->load->blocks == 0 ? keys.size() : job->load->blocks;
+    job->loads.reserve((keys.size() + part - 1) / part);  // none that has begun is dropped
     for (std::size_t first = 0; first < keys.size(); first += part) {
       const std::size_t count = std::min(part, keys.size() - first);
-      const auto at = job.positions.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto at = job->positions.begin() + static_cast<std::ptrdiff_t>(first);
       auto load = owner_->store->load(std::span(keys).subspan(first, count), memory_.extents,
                                       {.positions = {at, at + static_cast<std::ptrdiff_t>(count)},
                                        .layer_order = false,
                                        .skip_missing = true,
-                                       .promote = job.load->promote,
+                                       .promote = job->load->promote,
                                        .keep = memory_.keep});
       if (!load) {
-        job.error = std::move(load.error().message);
+        job->error = std::move(load.error().message);
         return;
       }
-      job.loads.push_back(std::move(*load));
-      const kvcache::Load& begun = job.loads.back();
+      job->loads.push_back(std::move(*load));
+      const kvcache::Load& begun = job->loads.back();
       if (begun.layers() == 0) continue;
-      count_part(id, job, begun, [&](auto then) { begun.on_layer(0, std::move(then)); });
+      count_part(job, begun, [&](auto then) { begun.on_layer(0, std::move(then)); });
     }
   }
 
-  void begin_store(std::uint64_t id, Job& job) {
-    auto stored = owner_->store->store(keys_of(job), memory_.extents,
-                                       {.positions = job.positions, .keep = memory_.keep});
+  void begin_store(Jobs::iterator job) {
+    auto stored = owner_->store->store(keys_of(*job), memory_.extents,
+                                       {.positions = job->positions, .keep = memory_.keep});
     if (!stored) {
-      job.error = std::move(stored.error().message);
+      job->error = std::move(stored.error().message);
       return;
     }
-    job.stored = std::move(*stored);
-    count_part(id, job, job.stored, [&](auto then) { job.stored.on_done(std::move(then)); });
+    job->stored = std::move(*stored);
+    count_part(job, job->stored, [&](auto then) { job->stored.on_done(std::move(then)); });
   }
 
   // Counts a copy as a part of the job until it ends. If the callback cannot be registered, the end
   // is waited for here: a job never ends while its memory is in use.
-  void count_part(std::uint64_t id, Job& job, const auto& copy, const auto& register_callback) {
-    inbox_->add_parts(job, 1);
+  void count_part(Jobs::iterator job, const auto& copy, const auto& register_callback) {
+    inbox_->add_part(*job);
     try {
-      register_callback([inbox = inbox_, id] { inbox->part_ended(id); });
+      register_callback([inbox = inbox_, job] { inbox->part_ended(job); });
     } catch (...) {
       while (!copy.done()) static_cast<void>(copy.wait(kSleep));
-      inbox_->part_ended(id);
+      inbox_->part_ended(job);
       throw;
     }
   }
@@ -230,22 +227,31 @@ using Positions = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb:
 void put(const KvJobsRef& self, std::uint64_t number, const Names& keys, const Positions& positions,
          std::optional<Division> load) {
   Inbox& inbox = self.jobs->inbox();
-  if (inbox.stopping()) raise(ErrorCode::cancelled, "the jobs are closed");
-  Job job{.number = number, .load = load};
-  const std::size_t count = nb::len(keys);
+  // A list or a tuple as it is: keys are read where they are, without references of their own.
+  const auto list = nb::steal(PySequence_Fast(keys.ptr(), "keys are a sequence of bytes"));
+  if (!list.is_valid()) throw nb::python_error();
+  const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
   if (count != positions.shape(0)) {
     raise(ErrorCode::invalid,
           std::to_string(count) + " keys for " + std::to_string(positions.shape(0)) + " positions");
   }
+  Jobs jobs(1);
+  Job& job = jobs.front();
+  job.number = number;
+  job.load = load;
   job.ends.reserve(count);
-  for (const nb::handle key : keys) {
-    const auto name = nb::cast<nb::bytes>(key);
-    job.names.append(name.c_str(), name.size());
+  for (PyObject* const key : std::span(PySequence_Fast_ITEMS(list.ptr()), count)) {
+    char* name = nullptr;
+    Py_ssize_t bytes = 0;
+    if (PyBytes_AsStringAndSize(key, &name, &bytes) != 0) throw nb::python_error();
+    const auto length = static_cast<std::size_t>(bytes);
+    if (job.ends.empty()) job.names.reserve(count * length);  // keys usually have one length
+    job.names.append(name, length);
     job.ends.push_back(job.names.size());
   }
   const std::int64_t* const at = positions.data();
   job.positions.assign(at, at + count);
-  inbox.put(std::move(job));
+  inbox.put(std::move(jobs));
 }
 
 Outcome outcome_of(const Job& job) {

@@ -8,6 +8,13 @@
 #include "kvcache/core.h"
 
 namespace headrace::kvcache {
+namespace {
+
+// Bytes of blocks that are written from the user's memory at a time on each disk, though always two
+// blocks. They fill the queue of a disk. Checksums of more would only take cores from loads.
+constexpr std::uint64_t kWrittenAtOnce = 16 << 20;
+
+}  // namespace
 
 void StoredState::run() noexcept {
   const std::shared_ptr<StoredState> held = std::move(self);
@@ -107,6 +114,12 @@ bool Arrivals::too_much(std::uint64_t bytes) const {
   return in_flight_ > 0 && in_flight_ + bytes > store_.options.in_flight.value;
 }
 
+bool Arrivals::writes_enough() const {
+  const Tier& first = store_.table.tier(0);
+  return first.folder != nullptr && copying_ > 1 &&
+         copying_bytes_ >= kWrittenAtOnce * first.folder->disks();
+}
+
 std::size_t StoredCounts::* Arrivals::meet(Entry& entry, std::uint64_t bytes,
                                            const std::shared_ptr<StoredState>& state) {
   BlockTable& table = store_.table;
@@ -163,6 +176,7 @@ void Arrivals::place(Later& later) {
     const std::size_t count = table.slots_of(next->entry->bytes);
     const bool late = next->last_try && store_.mover.clock().now() >= *next->last_try;
     const bool ends = table.closing || late;
+    if (!ends && writes_enough()) break;
     const auto slot = ends ? std::nullopt : store_.tiers.take_slots(0, count, Tiers::Loss::allowed);
     if (!slot && !ends && count <= first.largest() &&
         first.leaving + first.writing + first.filling > first.unlisting) {
@@ -179,6 +193,8 @@ void Arrivals::place(Later& later) {
     arrival->entry->waiting = false;
     table.fill(arrival->entry->copies[0], *arrival->entry, 0, *slot);
     store_.jobs.begin_operation();
+    ++copying_;
+    copying_bytes_ += arrival->entry->bytes;
     if (first.folder != nullptr) {  // checksums take time
       ready.push(*arrival.release());
     } else {
@@ -312,6 +328,8 @@ void Arrivals::settle(std::unique_ptr<Arrival> arrival, const Error* why, Later&
   const std::uint64_t bytes = arrival->entry->bytes;
   auto what = &StoredCounts::stored;
   bool writes = false;  // the store ends later, with the write
+  --copying_;
+  copying_bytes_ -= bytes;
   if (why != nullptr) table.note(*why);
   if (why != nullptr && arrival->writing && place_again(*arrival, *why)) {
     (void)arrival.release();

@@ -106,11 +106,15 @@ class Arrivals {
       REQUIRES(kTable);
 
   void wait_for_slots(Arrival& arrival) REQUIRES(kTable);
+  bool writes_enough() const REQUIRES(kTable);
 
   StoreCore& store_;
   JobList waiting_ GUARDED_BY(kTable);                // arrivals without slots, which the list owns
   std::size_t waiting_slots_ GUARDED_BY(kTable) = 0;  // for them
   std::uint64_t in_flight_ GUARDED_BY(kTable) = 0;
+  // Arrivals with slots, whose copies have not ended.
+  std::size_t copying_ GUARDED_BY(kTable) = 0;
+  std::uint64_t copying_bytes_ GUARDED_BY(kTable) = 0;
   Epochs arriving_ GUARDED_BY(kTable);
   using Followers =
       std::unordered_multimap<Key, std::shared_ptr<StoredState>, std::size_t (*)(const Key&)>;

@@ -39,6 +39,25 @@ TEST(KvStoring, HasABoundOnWhatIsInFlight) {
   EXPECT_TRUE(told);
 }
 
+TEST(KvStoring, ManyBytesForAFolder_AreWrittenTwoBlocksAtATime) {
+  KvRig rig;
+  rig.geometry.kv_heads = 6;
+  rig.geometry.head_dim = 1U << 18;  // 36 MiB
+  rig.slot = rig.geometry.block();
+  rig.open({}, 3);
+  rig.files->held = true;
+  const std::array<kvcache::Key, 3> keys = {{{1, 1}, {2, 2}, {3, 3}}};
+  std::vector<std::byte> bytes(rig.bytes_of(3).value);
+  const MemoryRange memory(bytes, kDram);
+  const auto stored = rig.store->store(keys, whole(memory));
+  rig.poll();
+  const MoverStats stats = rig.mover->stats();
+  EXPECT_EQ(stats.in_flight_pieces + stats.queued_pieces, 2 * (36 + 1));  // of 1 MiB; and headers
+  EXPECT_EQ(rig.store->stats().in_flight, rig.bytes_of(3));
+  rig.files->release();
+  EXPECT_EQ(*stored->wait(), (kvcache::StoredCounts{.stored = 3}));
+}
+
 TEST(KvStoring, TakesEachLayoutAndPosition) {
   KvRig rig;
   rig.open({8});

@@ -74,6 +74,17 @@ def test_jobs_begin_in_their_order_and_end_with_errors_that_say_why(tmp_path: Pa
         bench.jobs.store(23, bench.keys[:2], bench.all[:2])
 
 
+def test_keys_that_are_no_bytes_are_refused_and_begin_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for keys in ([b"a key", "text"], [b"a key", None], b"", "ab"):
+        with pytest.raises((TypeError, headrace.InvalidError)):
+            bench.jobs.store(1, keys, bench.all[:2])  # type: ignore[arg-type]
+    bench.jobs.wait(0.0)
+    assert bench.jobs.take() == []
+    bench.jobs.store(2, (b"", b"a longer key"), bench.all[:2])  # of any length
+    assert bench.outcome() == (2, [], 2, "")
+
+
 def test_threads_end_with_jobs_under_way(tmp_path: Path) -> None:
     before = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
     for i in range(5):
