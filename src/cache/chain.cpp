@@ -26,12 +26,26 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
   from.moving = 1;
   shard_.space.spare(from);
   shard_.hits.pin(from);
-  if (!up) node.leaving += from.length;
-  shard_.signals.moves_due = true;
+  if (!up) {
+    node.leaving += from.length;
+    hurry();
+  }
 } catch (const std::bad_alloc&) {
 }
 
 bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
+void Chain::hurry() noexcept {
+  if (due_.front() != nullptr) shard_.signals.moves_due = true;
+}
+
+void Chain::promote_soon(CacheEntry& entry) noexcept {
+  begin(entry, true);
+  if (entry.moving == 0) return;
+  const std::uint64_t waiting = shard_.space.node(0).budget / kWaitingShare;
+  asked_ += entry.length;
+  if (asked_ >= std::min(waiting, kTogether * entry.length)) hurry();
+}
+
   Space::Node& node = shard_.space.node(number);
   const auto may = [](Frame& frame) { return entry_of(frame).droppable(false); };
   const auto accept = [&](EvictionLinks& links) {
@@ -48,8 +62,10 @@ void Chain::make_way(std::uint16_t number, const Extent& extent, bool urgent) no
   Space::Node& node = shard_.space.node(number);
   if (node.last) return;
   if (urgent && node.leaving < extent.length.value && !demote_row(number, extent)) return;
-  const std::uint64_t free =
-      std::min(std::max(node.budget / kFreeShare, 2 * extent.length.value), node.budget / 2);
+  const std::uint64_t least = std::min(2 * extent.length.value, node.budget / 2);
+  const std::uint64_t free = std::max(node.budget / kFreeShare, least);
+  const std::uint64_t low = std::max(free / 2, std::min(free, kLeastFree * extent.length.value));
+  if (node.used + low <= node.budget + node.leaving) return;
   for (std::size_t rows = 0; rows < kMostRows; ++rows) {
     const std::uint64_t before = node.leaving;
     if (node.used + free <= node.budget + node.leaving || !demote_row(number, extent)) return;
@@ -107,6 +123,7 @@ void Chain::start(CacheEntry& to) {
   Fill& fill = *to.fill;
   due_.remove(fill);
   moving_.push_back(fill);
+  asked_ = 0;
   shard_.blocks.describe(to);
   const CacheEntry& from = *fill.from;
   const Frames::Slab& slab = shard_.space.node(from.node).frames.slab_of(from);

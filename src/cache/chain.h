@@ -40,7 +40,15 @@ class Chain {
   explicit Chain(const Shard& shard) : shard_(shard) {}
 
   // Moves the block to the first memory. Without memory for the move it stays.
-  void promote(CacheEntry& entry) noexcept { begin(entry, true); }
+  void promote(CacheEntry& entry) noexcept {
+    begin(entry, true);
+    if (entry.moving != 0) hurry();
+  }
+  // The same for a hit, which seldom pays for starting it: the promotion waits for the next
+  // demotion, for kTogether hits, or for hits of kWaitingShare of the first memory.
+  void promote_soon(CacheEntry& entry) noexcept;
+  // The next caller of Moves::start_due() starts the moves that wait.
+  void hurry() noexcept;
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
   void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
@@ -58,12 +66,16 @@ class Chain {
 
  private:
   // Bytes of a memory that is not the last one are free, so that misses and promotions find space:
-  // this share, and two blocks.
+  // this share, and two blocks. Demotions begin when half of the share is free, or kLeastFree
+  // blocks, since one fence and one submission serve many.
   static constexpr std::uint64_t kFreeShare = 16;
   static constexpr std::size_t kMostRows = 16;  // demoted by one call
 
   void begin(CacheEntry& from, bool up) noexcept;
   bool demote_row(std::uint16_t node, const Extent& extent);
+  static constexpr std::uint64_t kLeastFree = 8;
+  static constexpr std::uint64_t kWaitingShare = 64;
+  static constexpr std::uint64_t kTogether = 16;
   bool wanted(const CacheEntry& to) const;
   Space::Outcome make_space(CacheEntry& to, std::optional<Growth>& growth);
   void start(CacheEntry& to);
@@ -74,7 +86,8 @@ class Chain {
   using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
   FillList due_;
   FillList moving_;
-  Frames::Row row_;  // reused by each search
+  Frames::Row row_;          // reused by each search
+  std::uint64_t asked_ = 0;  // bytes of hits that wait for a promotion
 };
 
 // Starts the moves of a shard. Thread-safe. Takes the lock for its part of the work.

@@ -83,6 +83,44 @@ TEST(CacheChainTest, AccessOfADemotedBlock_PromotesIt) {
   EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{12 * kBytes});
 }
 
+constexpr std::uint64_t kFew = 4;  // hits whose promotions start together in a memory of 64 kFew
+
+CacheRig::Options large_chain() {
+  auto options = chain_of(64 * kFew * kBytes, {128 * kFew * kBytes});
+  options.cache.slab = Bytes{64 * kFew * kBytes};
+  return options;
+}
+
+TEST(CacheChainTest, HitsBelowALargeFirstMemory_ArePromotedTogether) {
+  Source source(96 * kFew * kBytes);
+  CacheRig rig(large_chain());
+  load_all(rig, source, 96 * kFew);
+  const std::size_t before = rig.fake->accepted().size();
+  for (std::uint64_t i = 0; i < kFew; ++i) {
+    EXPECT_EQ(rig.fake->accepted().size(), before) << i;
+    EXPECT_EQ(node_of(rig, block(source, i)), kHbm) << i;
+  }
+  EXPECT_GE(rig.fake->accepted().size(), before + kFew);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().promotions, kFew);
+  for (std::uint64_t i = 0; i < kFew; ++i) EXPECT_EQ(node_of(rig, block(source, kFew)), kHbm);
+  rig.settle();
+  EXPECT_EQ(node_of(rig, block(source, kFew)), kDram) << "hits of one block count too";
+}
+
+TEST(CacheChainTest, PromotionThatWaits_HoldsNoBytesOfADroppedBlock) {
+  for (const int how : {0, 1, 2}) {
+    Source source(96 * kFew * kBytes);
+    CacheRig rig(large_chain());
+    load_all(rig, source, 96 * kFew);
+    ASSERT_EQ(node_of(rig, block(source, 0)), kHbm);
+    if (how == 0) rig.cache->invalidate(whole(source.object()));
+    if (how == 1) rig.cache->flush();
+    if (how == 2) rig.cache->clear();
+    EXPECT_EQ(rig.cache->stats().bytes_used, 0_B) << how;
+  }
+}
+
 TEST(CacheChainTest, HolderOfAPromotedBlock_KeepsItsBytes) {
   Source source(12 * kBytes);
   CacheRig rig(chain_of(8 * kBytes, {16 * kBytes}));
