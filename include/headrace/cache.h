@@ -312,6 +312,7 @@ struct CacheStats {
   std::uint64_t refusals = 0;        // no space, no placement, or held for writing: no copy
   std::uint64_t written_back = 0;    // write-backs that succeeded
   std::uint64_t write_failures = 0;  // write-backs that failed
+  std::uint64_t slab_failures = 0;   // slabs that a node did not give: it has less than its budget
   Bytes bytes_dirty;                 // by changed blocks whose source is older
   Bytes bytes_used;                  // by copies now, on all nodes
   Bytes bytes_pinned;

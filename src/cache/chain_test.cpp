@@ -121,6 +121,20 @@ TEST(CacheChainTest, PromotionThatWaits_HoldsNoBytesOfADroppedBlock) {
   }
 }
 
+TEST(CacheChainTest, FirstMemoryThatGivesNothing_IsCounted_AndTheNextOneServes) {
+  Source source(12 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.allocate = [made = options.cache.allocate](NodeId node, Bytes bytes) {
+    if (node == kHbm) return made(node, bytes);
+    return Result<std::shared_ptr<const Object>>(fail(ErrorCode::exhausted, "no such memory"));
+  };
+  CacheRig rig(options);
+  load_all(rig, source, 12);
+  for (std::uint64_t i = 0; i < 12; ++i) EXPECT_EQ(node_of(rig, block(source, i)), kHbm) << i;
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_GE(rig.cache->stats().slab_failures, 1u);
+}
+
 TEST(CacheChainTest, HolderOfAPromotedBlock_KeepsItsBytes) {
   Source source(12 * kBytes);
   CacheRig rig(chain_of(8 * kBytes, {16 * kBytes}));
@@ -416,6 +430,7 @@ TEST(CacheChainTest, UnsupportedChains_AreRefusedWithTheReason) {
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kDram, 1_MiB}}}), "two budgets");
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kHbm, 0_B}}}), "budget of 0");
   has(why({.chain = {{kHbm, 1_MiB}}}), "0 budgets");
+  has(why({.budgets = {{NodeId{77}, 1_MiB}}, .chain = {{kHbm, 1_MiB}}}), "77");
 }
 
 }  // namespace

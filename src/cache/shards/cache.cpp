@@ -514,6 +514,7 @@ CacheStats CacheShards::stats() const {
     all.promotions += one.promotions;
     all.demotions += one.demotions;
     all.invalidations += one.invalidations;
+    all.slab_failures += one.slab_failures;
     all.failures += one.failures;
     all.refusals += one.refusals;
     all.written_back += one.written_back;
