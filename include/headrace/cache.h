@@ -360,7 +360,9 @@ struct CacheOptions {
   //   a move: until it has ended the block is read at its old place.
   // - A miss is copied to the first memory that has a gap, and evicts from the last one.
   // - A block whose move fails stays, or is evicted if its space is needed.
-  // Needs one budget, and nodes that CPUs address. Not with `writable`.
+  // - A memory that gives less than its budget is passed over (CacheStats::slab_failures).
+  // - In a writable cache a changed block stays in its memory until it is written back.
+  // Needs one budget, and nodes that CPUs address.
   std::vector<std::pair<NodeId, Bytes>> chain = {};
   // Asked with lengths rounded up to a power of two; its answers are remembered. A copy is made on
   // the first of the placement's nodes that has a budget. If that node has no space for an access,

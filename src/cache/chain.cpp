@@ -13,6 +13,7 @@ namespace headrace {
 
 void Chain::begin(CacheEntry& from, bool up) noexcept try {
   if (from.moving != 0 || from.detached != 0 || from.now() != BlockState::ready) return;
+  if (from.kept() || from.write_wanted != 0) return;
   Space::Node& node = shard_.space.node(from.node);
   if (up ? node.top || from.length > shard_.space.node(0).budget : node.last) return;
   CacheEntry& to = shard_.blocks.take(nullptr);
@@ -33,7 +34,6 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
-bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
 void Chain::hurry() noexcept {
   if (due_.front() != nullptr) shard_.signals.moves_due = true;
 }
@@ -46,10 +46,12 @@ void Chain::promote_soon(CacheEntry& entry) noexcept {
   if (asked_ >= std::min(waiting, kTogether * entry.length)) hurry();
 }
 
+bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
   Space::Node& node = shard_.space.node(number);
   const auto may = [](Frame& frame) { return entry_of(frame).droppable(false); };
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
+    if (entry.dirty != 0) shard_.blocks.make_due(entry);
     return entry.droppable(false) &&
            node.frames.find_row(entry, extent.length.value, extent.offset, may, row_);
   };
@@ -72,6 +74,12 @@ void Chain::make_way(std::uint16_t number, const Extent& extent, bool urgent) no
     if (node.leaving == before) return;  // no memory
   }
 } catch (const std::bad_alloc&) {
+}
+
+bool Chain::clean_some(std::uint16_t number) {
+  bool any = shard_.blocks.clean_some(number);
+  while (!shard_.space.node(number).last) any = shard_.blocks.clean_some(++number) || any;
+  return any;
 }
 
 // Whether a move is still of use.
@@ -115,6 +123,7 @@ Chain::Taken Chain::take_due(std::span<CacheEntry*> out) {
     due_.remove(*to.fill);
     give_up(to);
   }
+  asked_ = 0;
   if (due_.front() == nullptr) shard_.signals.moves_due = false;
   return taken;
 }
@@ -123,7 +132,6 @@ void Chain::start(CacheEntry& to) {
   Fill& fill = *to.fill;
   due_.remove(fill);
   moving_.push_back(fill);
-  asked_ = 0;
   shard_.blocks.describe(to);
   const CacheEntry& from = *fill.from;
   const Frames::Slab& slab = shard_.space.node(from.node).frames.slab_of(from);

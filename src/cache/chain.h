@@ -12,6 +12,8 @@
 //     move never outlive them.
 // M4. A block that others hold or plan to use is not demoted. A block whose demotion failed is
 //     evicted, so that space is made in any case.
+// M5. A block that is dirty, or held or wanted for writing, is not moved. The pin of M2 makes a
+//     writer wait for the end of a move, which it starts.
 #pragma once
 
 #include <array>
@@ -52,6 +54,8 @@ class Chain {
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
   void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
+  // Blocks::clean_some() of this memory, and of the further ones of a chain.
+  bool clean_some(std::uint16_t node);
   // Takes moves to submit, which are in flight from now on.
   struct Taken {
     std::size_t count = 0;
@@ -69,13 +73,13 @@ class Chain {
   // this share, and two blocks. Demotions begin when half of the share is free, or kLeastFree
   // blocks, since one fence and one submission serve many.
   static constexpr std::uint64_t kFreeShare = 16;
+  static constexpr std::uint64_t kLeastFree = 8;
+  static constexpr std::uint64_t kWaitingShare = 64;
+  static constexpr std::uint64_t kTogether = 16;
   static constexpr std::size_t kMostRows = 16;  // demoted by one call
 
   void begin(CacheEntry& from, bool up) noexcept;
   bool demote_row(std::uint16_t node, const Extent& extent);
-  static constexpr std::uint64_t kLeastFree = 8;
-  static constexpr std::uint64_t kWaitingShare = 64;
-  static constexpr std::uint64_t kTogether = 16;
   bool wanted(const CacheEntry& to) const;
   Space::Outcome make_space(CacheEntry& to, std::optional<Growth>& growth);
   void start(CacheEntry& to);

@@ -121,6 +121,37 @@ TEST(CacheChainTest, PromotionThatWaits_HoldsNoBytesOfADroppedBlock) {
   }
 }
 
+TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
+  Source source(24 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.writable = true;
+  CacheRig rig(options);
+  const auto version = [](std::uint64_t i, int round) {
+    return static_cast<std::byte>(100 * round + static_cast<int>(i));
+  };
+  for (const int round : {1, 2}) {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      Block changed = rig.cache->access(block(source, i), {.write = true});
+      rig.settle();
+      const auto bytes = changed.wait_to_write();
+      ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
+      EXPECT_TRUE(round == 1 || bytes->front() == version(i, 1)) << i;
+      std::ranges::fill(*bytes, version(i, round));
+    }
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const Block found = rig.cache->access(block(source, i));
+      rig.settle();
+      EXPECT_EQ(found.wait()->back(), version(i, round)) << i;
+    }
+  }
+  EXPECT_GT(rig.cache->stats().demotions, 0u);
+  EXPECT_GT(rig.cache->stats().promotions, 0u);
+  ASSERT_TRUE(rig.cache->write_back());
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(source.bytes()[i * kBytes + 5], version(i, 2)) << i;
+  }
+}
+
 TEST(CacheChainTest, FirstMemoryThatGivesNothing_IsCounted_AndTheNextOneServes) {
   Source source(12 * kBytes);
   auto options = chain_of(8 * kBytes, {16 * kBytes});
@@ -424,7 +455,6 @@ TEST(CacheChainTest, UnsupportedChains_AreRefusedWithTheReason) {
   const auto has = [](const std::string& text, const char* part) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
-  has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kHbm, 1_MiB}}, .writable = true}), "writable");
   has(why({.budgets = {{kDram, 1_MiB}, {kHbm, 1_MiB}}, .chain = {{kDisk, 1_MiB}}}), "2 budgets");
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kDisk, 1_MiB}}}), "no CPU can address");
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kDram, 1_MiB}}}), "two budgets");
