@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import fsspec
@@ -114,6 +114,41 @@ def duckdb_query(path: str, fs: Any = None) -> Decimal:
     return answer
 
 
+class HeldFile:
+    """A file whose bytes objects exist: no file object in Python can be faster for DuckDB."""
+
+    def __init__(self, path: str, held: dict[tuple[int, int], bytes]) -> None:
+        self._at = threading.local()
+        self._file = os.open(path, os.O_RDONLY)
+        self._held = held
+
+    def seek(self, at: int) -> int:
+        self._at.now = at
+        return at
+
+    def read(self, size: int) -> bytes:
+        where = self._at.now, size
+        if where not in self._held:
+            self._held[where] = os.pread(self._file, size, self._at.now)
+        return self._held[where]
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class HeldFileSystem(LocalFileSystem):
+    protocol = "held"
+    cachable = False
+    held: ClassVar[dict[tuple[int, int], bytes]] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(str(path).removeprefix("held://"))
+
+    def open(self, path: str, *arguments: Any, **options: Any) -> Any:
+        return HeldFile(self._strip_protocol(path), self.held)
+
+
 def sides(path: str) -> dict[str, Callable[[], Decimal]]:
     fs = fsspec.filesystem("headrace")
     slow = headrace.fsspec.HeadraceFileSystem(fs=SlowFileSystem())
@@ -124,6 +159,7 @@ def sides(path: str) -> dict[str, Callable[[], Decimal]]:
         "headrace.parquet.scan": lambda: q6_of(parquet.scan(path, COLUMNS)),
         "duckdb": lambda: duckdb_query(path),
         "duckdb through headrace": lambda: duckdb_query(f"headrace://{path}", fs),
+        "duckdb through held bytes": lambda: duckdb_query(f"held://{path}", HeldFileSystem()),
         "slow, pyarrow": lambda: pyarrow_scan(path, SlowFileSystem()),
         "slow, pyarrow through headrace": lambda: pyarrow_scan(path, slow),
         "slow, headrace.parquet.scan": lambda: q6_of(parquet.scan(path, COLUMNS, filesystem=slow)),
@@ -149,13 +185,16 @@ def lineitem(folder: Path, scale: float) -> str:
 
 
 #: Comparisons: ours, the other reader, each with its state, and the ratio that ours should reach.
-GOALS = [
+#: The two without a ratio are bounds: DuckDB with nothing to read, and no work behind its calls.
+GOALS: list[tuple[str, str, str, str, float | None]] = [
     ("headrace.parquet.scan", "cold", "pyarrow", "cold", 1.3),
     ("pyarrow through headrace", "cold", "pyarrow", "cold", 1.3),
     ("duckdb through headrace", "cold", "duckdb", "cold", 1.3),
     ("headrace.parquet.scan", "warm", "pyarrow", "warm", 0.95),
     ("pyarrow through headrace", "warm", "pyarrow", "warm", 0.95),
     ("duckdb through headrace", "warm", "duckdb", "warm", 0.95),
+    ("duckdb", "warm", "duckdb", "cold", None),
+    ("duckdb through held bytes", "warm", "duckdb", "warm", None),
     ("slow, headrace.parquet.scan", "warm", "slow, headrace.parquet.scan", "cold", 5),
     ("slow, pyarrow through headrace", "warm", "slow, pyarrow through headrace", "cold", 5),
 ]
@@ -171,6 +210,7 @@ def one_round(path: str, expected: Decimal) -> dict[tuple[str, str], float]:
         headrace.fsspec.close()
         headrace.fsspec.configure(budget="4GiB")
         drop_page_cache(path)
+        HeldFileSystem.held.clear()
         for state in ("cold", "warm"):
             if state == "warm" and "headrace" in name:
                 drop_page_cache(path)  # ours alone serves it
@@ -194,9 +234,10 @@ def table(times: Times) -> str:
         pairs = zip(times[other, its_state], times[ours, state], strict=True)
         ratios = [slower / faster for slower, faster in pairs]
         middle = statistics.median(ratios)
+        met = "bound | " if goal is None else f"{goal} | {'yes' if middle >= goal else 'no'}"
         lines.append(
             f"| {ours}, {state} | {other}, {its_state} | {middle:.2f} | {min(ratios):.2f} | "
-            f"{max(ratios):.2f} | {goal} | {'yes' if middle >= goal else 'no'} |"
+            f"{max(ratios):.2f} | {met} |"
         )
     return "\n".join(lines)
 

@@ -312,6 +312,7 @@ struct CacheStats {
   std::uint64_t refusals = 0;        // no space, no placement, or held for writing: no copy
   std::uint64_t written_back = 0;    // write-backs that succeeded
   std::uint64_t write_failures = 0;  // write-backs that failed
+  std::uint64_t slab_failures = 0;   // slabs that a node did not give: it has less than its budget
   Bytes bytes_dirty;                 // by changed blocks whose source is older
   Bytes bytes_used;                  // by copies now, on all nodes
   Bytes bytes_pinned;
@@ -359,7 +360,9 @@ struct CacheOptions {
   //   a move: until it has ended the block is read at its old place.
   // - A miss is copied to the first memory that has a gap, and evicts from the last one.
   // - A block whose move fails stays, or is evicted if its space is needed.
-  // Needs one budget, and nodes that CPUs address. Not with `writable`.
+  // - A memory that gives less than its budget is passed over (CacheStats::slab_failures).
+  // - In a writable cache a changed block stays in its memory until it is written back.
+  // Needs one budget, and nodes that CPUs address.
   std::vector<std::pair<NodeId, Bytes>> chain = {};
   // Asked with lengths rounded up to a power of two; its answers are remembered. A copy is made on
   // the first of the placement's nodes that has a budget. If that node has no space for an access,

@@ -12,6 +12,7 @@ Paths and file systems are those of headrace.fsspec. Needs pyarrow.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,14 @@ def scan(
         check_columns(path, wanted or [], leaf_paths(file.metadata))
         chunks = ranges(file.metadata, groups, wanted, source.size)
         sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
+        readers = threading.local()
         with Ahead(fs, path, chunks) as ahead:
 
             def decode(number: int) -> list[pyarrow.RecordBatch]:
                 ahead.need(number)
-                reader = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
-                table: Any = reader.read_row_group(groups[number], wanted)
+                if not hasattr(readers, "file"):  # opening one is a tenth of a row group's work
+                    readers.file = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
+                table: Any = readers.file.read_row_group(groups[number], wanted)
                 batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
                 return batches
 

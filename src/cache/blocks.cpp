@@ -179,7 +179,7 @@ bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& o
   }
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   if (ready) open(entry);
-  if (ready) shard_.chain.promote(entry);
+  if (ready) shard_.chain.promote_soon(entry);
   return ready;
 }
 
@@ -275,6 +275,7 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   DCHECK(entry.now() != BlockState::ready ||
          (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
   leave_index(entry, why == CacheEvent::Kind::evicted);
+  if (entry.moving != 0) shard_.chain.hurry();  // the move holds the bytes
   if (entry.by_prefetch && !entry.used) counts.wasted_bytes += Bytes{entry.length};
   ++(why == CacheEvent::Kind::invalidated ? counts.invalidations : counts.evictions);
   emit(why, entry.extent(), entry.by_prefetch);

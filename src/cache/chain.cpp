@@ -13,6 +13,7 @@ namespace headrace {
 
 void Chain::begin(CacheEntry& from, bool up) noexcept try {
   if (from.moving != 0 || from.detached != 0 || from.now() != BlockState::ready) return;
+  if (from.kept() || from.write_wanted != 0) return;
   Space::Node& node = shard_.space.node(from.node);
   if (up ? node.top || from.length > shard_.space.node(0).budget : node.last) return;
   CacheEntry& to = shard_.blocks.take(nullptr);
@@ -26,9 +27,23 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
   from.moving = 1;
   shard_.space.spare(from);
   shard_.hits.pin(from);
-  if (!up) node.leaving += from.length;
-  shard_.signals.moves_due = true;
+  if (!up) {
+    node.leaving += from.length;
+    hurry();
+  }
 } catch (const std::bad_alloc&) {
+}
+
+void Chain::hurry() noexcept {
+  if (due_.front() != nullptr) shard_.signals.moves_due = true;
+}
+
+void Chain::promote_soon(CacheEntry& entry) noexcept {
+  begin(entry, true);
+  if (entry.moving == 0) return;
+  const std::uint64_t waiting = shard_.space.node(0).budget / kWaitingShare;
+  asked_ += entry.length;
+  if (asked_ >= std::min(waiting, kTogether * entry.length)) hurry();
 }
 
 bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
@@ -36,6 +51,7 @@ bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
   const auto may = [](Frame& frame) { return entry_of(frame).droppable(false); };
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
+    if (entry.dirty != 0) shard_.blocks.make_due(entry);
     return entry.droppable(false) &&
            node.frames.find_row(entry, extent.length.value, extent.offset, may, row_);
   };
@@ -48,14 +64,22 @@ void Chain::make_way(std::uint16_t number, const Extent& extent, bool urgent) no
   Space::Node& node = shard_.space.node(number);
   if (node.last) return;
   if (urgent && node.leaving < extent.length.value && !demote_row(number, extent)) return;
-  const std::uint64_t free =
-      std::min(std::max(node.budget / kFreeShare, 2 * extent.length.value), node.budget / 2);
+  const std::uint64_t least = std::min(2 * extent.length.value, node.budget / 2);
+  const std::uint64_t free = std::max(node.budget / kFreeShare, least);
+  const std::uint64_t low = std::max(free / 2, std::min(free, kLeastFree * extent.length.value));
+  if (node.used + low <= node.budget + node.leaving) return;
   for (std::size_t rows = 0; rows < kMostRows; ++rows) {
     const std::uint64_t before = node.leaving;
     if (node.used + free <= node.budget + node.leaving || !demote_row(number, extent)) return;
     if (node.leaving == before) return;  // no memory
   }
 } catch (const std::bad_alloc&) {
+}
+
+bool Chain::clean_some(std::uint16_t number) {
+  bool any = shard_.blocks.clean_some(number);
+  while (!shard_.space.node(number).last) any = shard_.blocks.clean_some(++number) || any;
+  return any;
 }
 
 // Whether a move is still of use.
@@ -99,6 +123,7 @@ Chain::Taken Chain::take_due(std::span<CacheEntry*> out) {
     due_.remove(*to.fill);
     give_up(to);
   }
+  asked_ = 0;
   if (due_.front() == nullptr) shard_.signals.moves_due = false;
   return taken;
 }

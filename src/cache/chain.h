@@ -12,6 +12,8 @@
 //     move never outlive them.
 // M4. A block that others hold or plan to use is not demoted. A block whose demotion failed is
 //     evicted, so that space is made in any case.
+// M5. A block that is dirty, or held or wanted for writing, is not moved. The pin of M2 makes a
+//     writer wait for the end of a move, which it starts.
 #pragma once
 
 #include <array>
@@ -40,10 +42,20 @@ class Chain {
   explicit Chain(const Shard& shard) : shard_(shard) {}
 
   // Moves the block to the first memory. Without memory for the move it stays.
-  void promote(CacheEntry& entry) noexcept { begin(entry, true); }
+  void promote(CacheEntry& entry) noexcept {
+    begin(entry, true);
+    if (entry.moving != 0) hurry();
+  }
+  // The same for a hit, which seldom pays for starting it: the promotion waits for the next
+  // demotion, for kTogether hits, or for hits of kWaitingShare of the first memory.
+  void promote_soon(CacheEntry& entry) noexcept;
+  // The next caller of Moves::start_due() starts the moves that wait.
+  void hurry() noexcept;
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
   void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
+  // Blocks::clean_some() of this memory, and of the further ones of a chain.
+  bool clean_some(std::uint16_t node);
   // Takes moves to submit, which are in flight from now on.
   struct Taken {
     std::size_t count = 0;
@@ -58,8 +70,12 @@ class Chain {
 
  private:
   // Bytes of a memory that is not the last one are free, so that misses and promotions find space:
-  // this share, and two blocks.
+  // this share, and two blocks. Demotions begin when half of the share is free, or kLeastFree
+  // blocks, since one fence and one submission serve many.
   static constexpr std::uint64_t kFreeShare = 16;
+  static constexpr std::uint64_t kLeastFree = 8;
+  static constexpr std::uint64_t kWaitingShare = 64;
+  static constexpr std::uint64_t kTogether = 16;
   static constexpr std::size_t kMostRows = 16;  // demoted by one call
 
   void begin(CacheEntry& from, bool up) noexcept;
@@ -74,7 +90,8 @@ class Chain {
   using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
   FillList due_;
   FillList moving_;
-  Frames::Row row_;  // reused by each search
+  Frames::Row row_;          // reused by each search
+  std::uint64_t asked_ = 0;  // bytes of hits that wait for a promotion
 };
 
 // Starts the moves of a shard. Thread-safe. Takes the lock for its part of the work.

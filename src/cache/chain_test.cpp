@@ -83,6 +83,89 @@ TEST(CacheChainTest, AccessOfADemotedBlock_PromotesIt) {
   EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{12 * kBytes});
 }
 
+constexpr std::uint64_t kFew = 4;  // hits whose promotions start together in a memory of 64 kFew
+
+CacheRig::Options large_chain() {
+  auto options = chain_of(64 * kFew * kBytes, {128 * kFew * kBytes});
+  options.cache.slab = Bytes{64 * kFew * kBytes};
+  return options;
+}
+
+TEST(CacheChainTest, HitsBelowALargeFirstMemory_ArePromotedTogether) {
+  Source source(96 * kFew * kBytes);
+  CacheRig rig(large_chain());
+  load_all(rig, source, 96 * kFew);
+  const std::size_t before = rig.fake->accepted().size();
+  for (std::uint64_t i = 0; i < kFew; ++i) {
+    EXPECT_EQ(rig.fake->accepted().size(), before) << i;
+    EXPECT_EQ(node_of(rig, block(source, i)), kHbm) << i;
+  }
+  EXPECT_GE(rig.fake->accepted().size(), before + kFew);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().promotions, kFew);
+  for (std::uint64_t i = 0; i < kFew; ++i) EXPECT_EQ(node_of(rig, block(source, kFew)), kHbm);
+  rig.settle();
+  EXPECT_EQ(node_of(rig, block(source, kFew)), kDram) << "hits of one block count too";
+}
+
+TEST(CacheChainTest, PromotionThatWaits_HoldsNoBytesOfADroppedBlock) {
+  for (const int how : {0, 1, 2}) {
+    Source source(96 * kFew * kBytes);
+    CacheRig rig(large_chain());
+    load_all(rig, source, 96 * kFew);
+    ASSERT_EQ(node_of(rig, block(source, 0)), kHbm);
+    if (how == 0) rig.cache->invalidate(whole(source.object()));
+    if (how == 1) rig.cache->flush();
+    if (how == 2) rig.cache->clear();
+    EXPECT_EQ(rig.cache->stats().bytes_used, 0_B) << how;
+  }
+}
+
+TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
+  Source source(24 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.writable = true;
+  CacheRig rig(options);
+  const auto version = [](std::uint64_t i, int round) {
+    return static_cast<std::byte>(100 * round + static_cast<int>(i));
+  };
+  for (const int round : {1, 2}) {
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      Block changed = rig.cache->access(block(source, i), {.write = true});
+      rig.settle();
+      const auto bytes = changed.wait_to_write();
+      ASSERT_TRUE(bytes.has_value()) << bytes.error().message;
+      EXPECT_TRUE(round == 1 || bytes->front() == version(i, 1)) << i;
+      std::ranges::fill(*bytes, version(i, round));
+    }
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const Block found = rig.cache->access(block(source, i));
+      rig.settle();
+      EXPECT_EQ(found.wait()->back(), version(i, round)) << i;
+    }
+  }
+  EXPECT_GT(rig.cache->stats().demotions, 0u);
+  EXPECT_GT(rig.cache->stats().promotions, 0u);
+  ASSERT_TRUE(rig.cache->write_back());
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(source.bytes()[i * kBytes + 5], version(i, 2)) << i;
+  }
+}
+
+TEST(CacheChainTest, FirstMemoryThatGivesNothing_IsCounted_AndTheNextOneServes) {
+  Source source(12 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.allocate = [made = options.cache.allocate](NodeId node, Bytes bytes) {
+    if (node == kHbm) return made(node, bytes);
+    return Result<std::shared_ptr<const Object>>(fail(ErrorCode::exhausted, "no such memory"));
+  };
+  CacheRig rig(options);
+  load_all(rig, source, 12);
+  for (std::uint64_t i = 0; i < 12; ++i) EXPECT_EQ(node_of(rig, block(source, i)), kHbm) << i;
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_GE(rig.cache->stats().slab_failures, 1u);
+}
+
 TEST(CacheChainTest, HolderOfAPromotedBlock_KeepsItsBytes) {
   Source source(12 * kBytes);
   CacheRig rig(chain_of(8 * kBytes, {16 * kBytes}));
@@ -372,12 +455,12 @@ TEST(CacheChainTest, UnsupportedChains_AreRefusedWithTheReason) {
   const auto has = [](const std::string& text, const char* part) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
-  has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kHbm, 1_MiB}}, .writable = true}), "writable");
   has(why({.budgets = {{kDram, 1_MiB}, {kHbm, 1_MiB}}, .chain = {{kDisk, 1_MiB}}}), "2 budgets");
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kDisk, 1_MiB}}}), "no CPU can address");
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kDram, 1_MiB}}}), "two budgets");
   has(why({.budgets = {{kDram, 1_MiB}}, .chain = {{kHbm, 0_B}}}), "budget of 0");
   has(why({.chain = {{kHbm, 1_MiB}}}), "0 budgets");
+  has(why({.budgets = {{NodeId{77}, 1_MiB}}, .chain = {{kHbm, 1_MiB}}}), "77");
 }
 
 }  // namespace

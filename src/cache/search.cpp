@@ -81,6 +81,7 @@ bool Space::go_on_in_chain(SpaceRequest& request) const {
     return true;
   }
   request.last_resort = !request.last_resort;
+  shard_.chain.hurry();  // moves hold blocks that could be evicted
   const auto large = [&](const Node& node) { return request.extent.length.value <= node.budget; };
   const auto found = std::ranges::find_if(nodes_, large);
   request.node =

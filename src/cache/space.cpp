@@ -305,6 +305,7 @@ bool Space::grown(const Growth& growth, Result<std::shared_ptr<const Object>> sl
   } else if (added) {
     node.grow_error.reset();
   } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
+    ++shard_.blocks.counts.slab_failures;
     node.grow_error = std::move(added).error();
     node.grow_again = shard_.mover.clock().now() + kGrowPause;
   }

@@ -99,7 +99,7 @@ void Blocks::end_write(CacheEntry& entry, bool wrote) {
     entries_.give_fill(entry);
   }
   if (entry.dirty != 0 && fill->due) shard_.signals.clean_due = true;  // it was passed over
-  if (node.dirty - node.leaving > node.budget - node.budget / kCleanShare) {
+  if (node.dirty > node.budget - node.budget / kCleanShare + node.leaving) {
     (void)clean_some(static_cast<std::uint16_t>(entry.node));
   }
   changed();

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/fail.h"
-#include "tests/support/cache_rig.h"
+#include "tests/support/chain_rig.h"
 
 namespace headrace {
 namespace {
@@ -498,6 +498,7 @@ class WriteModel {
     options.fake.partial_chance = *rc::gen::element(0.0, 0.3);
     options.fake.fail_chance = *rc::gen::element(0.0, 0.2);
     options.cache.slab = *rc::gen::element(4096_B, 16384_B, 65536_B);
+    add_chain(options.cache, std::vector(*rc::gen::element<std::size_t>(0, 0, 1, 2), 5 * kPage));
     options.observe = *rc::gen::arbitrary<bool>();
     return options;
   }

@@ -12,7 +12,7 @@
 
 #include "headrace/cache.h"
 #include "tests/explore/explore.h"
-#include "tests/support/cache_rig.h"
+#include "tests/support/chain_rig.h"
 
 namespace headrace::explore {
 namespace {
@@ -33,6 +33,7 @@ CacheRig::Options writable(Trial& trial, std::uint64_t pages, std::size_t shards
   options.budget = Bytes{pages * kPage * shards};
   options.poller = true;
   options.observe = false;
+  if (shards == 1 && trial.below(3) == 0) add_chain(options.cache, {pages * kPage});
   return options;
 }
 

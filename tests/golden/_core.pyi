@@ -1114,6 +1114,10 @@ class CacheStats:
         """Write-backs that failed."""
 
     @property
+    def slab_failures(self) -> int:
+        """Slabs that a node did not give: it has less than its budget."""
+
+    @property
     def bytes_dirty(self) -> int:
         """Bytes newer than their source."""
 

@@ -25,19 +25,25 @@ class MadeUpSlab final : public Object {
   static constexpr std::align_val_t kPage{4096};
 };
 
-inline CacheRig::Options chain_of(std::uint64_t first, std::vector<std::uint64_t> further) {
+// Makes nodes 8 and 9 further memories, with these budgets.
+inline void add_chain(CacheOptions& options, const std::vector<std::uint64_t>& further) {
+  for (const std::uint64_t budget : further) {
+    options.chain.push_back({options.chain.empty() ? kHbm : kFar, Bytes{budget}});
+  }
+  if (further.empty()) return;
+  options.allocate = [](NodeId node, Bytes bytes) -> Result<std::shared_ptr<const Object>> {
+    return std::make_shared<MadeUpSlab>(node, bytes);
+  };
+}
+
+inline CacheRig::Options chain_of(std::uint64_t first, const std::vector<std::uint64_t>& further) {
   CacheRig::Options options;
   options.fake.inside_chance = 0;
   options.budget = Bytes{first};
   options.observe = false;
   options.cache.slab = 4096_B;
   options.cache.shards = 1;
-  options.cache.allocate = [](NodeId node, Bytes bytes) -> Result<std::shared_ptr<const Object>> {
-    return std::make_shared<MadeUpSlab>(node, bytes);
-  };
-  for (const std::uint64_t budget : further) {
-    options.cache.chain.push_back({options.cache.chain.empty() ? kHbm : kFar, Bytes{budget}});
-  }
+  add_chain(options.cache, further);
   return options;
 }
 

@@ -94,6 +94,7 @@ std::string openmetrics(const CacheStats& stats, std::string_view cache) {
              stats.refusals);
   page.count("written_back", "Write-backs that succeeded.", stats.written_back);
   page.count("write_failures", "Write-backs that failed.", stats.write_failures);
+  page.count("slab_failures", "Slabs that a node did not give.", stats.slab_failures);
   page.gauge("used_bytes", "Bytes of all copies.", stats.bytes_used.value, "bytes");
   page.gauge("dirty_bytes", "Bytes newer than their source.", stats.bytes_dirty.value, "bytes");
   page.gauge("pinned_bytes", "Bytes of copies in use.", stats.bytes_pinned.value, "bytes");

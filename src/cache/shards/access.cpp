@@ -296,6 +296,7 @@ void CacheAccess::serve_write(const Extent& extent, Block& block) {
   const Turn turn = state_.blocks.enter_write(range_of(extent), entry);
   if (turn == Turn::wait) {
     blocked_ = true;
+    state_.chain.hurry();  // the block may be one that waits for its move
     return state_.blocks.await();
   }
   if (turn == Turn::refused) {
@@ -385,6 +386,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
     } else {
       all.submit();
       core_.writes_.start_due();
+      core_.moves_.start_due();
       state_.mover.poll();
       Patience& patience = blocked_ ? *miss.turn : *miss.space;
       patience.sleep(state_.signals.space_changes, step.changes, naps.next());
@@ -434,7 +436,7 @@ CacheAccess::Next CacheAccess::without_space(Miss& miss, const Result<Destinatio
   if (to && state_.space.go_on_in_chain(miss.request)) return Next::below;
   if (to && state_.options.chain.empty()) miss.request.node = miss.targets.again();
   const bool fits = miss.request.extent.length.value <= state_.space.node(miss.request.node).budget;
-  if (to && fits && state_.options.writable && state_.blocks.clean_some(miss.request.node) &&
+  if (to && fits && state_.options.writable && state_.chain.clean_some(miss.request.node) &&
       may_wait(miss.turn, options_.lock_timeout)) {
     state_.blocks.await();
     blocked_ = true;

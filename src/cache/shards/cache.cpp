@@ -44,10 +44,6 @@ CacheStats::Percentiles percentiles(const Histogram& histogram) {
 
 Status check_chain(const CacheOptions& options) {
   if (options.chain.empty()) return {};
-  if (options.writable) {
-    return fail(ErrorCode::invalid,
-                "a writable cache with a chain; leave out CacheOptions::chain or ::writable");
-  }
   if (options.budgets.size() != 1) {
     return fail(ErrorCode::invalid,
                 "{} budgets above a chain; give one, and each of several a cache of its own",
@@ -518,6 +514,7 @@ CacheStats CacheShards::stats() const {
     all.refusals += one.refusals;
     all.written_back += one.written_back;
     all.write_failures += one.write_failures;
+    all.slab_failures += one.slab_failures;
     all.bytes_dirty += one.bytes_dirty;
     all.bytes_used += one.bytes_used;
     all.bytes_pinned += one.bytes_pinned;
