@@ -152,6 +152,24 @@ TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
   }
 }
 
+TEST(CacheChainTest, ColdChangedBlocks_GoBack_ThoughFewOfTheFirstMemory) {
+  Source source(24 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.writable = true;
+  CacheRig rig(options);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    Block changed = rig.cache->access(block(source, i), {.write = true});
+    rig.settle();
+    ASSERT_TRUE(changed.wait_to_write().has_value());
+  }
+  ASSERT_EQ(rig.cache->stats().bytes_dirty, Bytes{5 * kBytes});
+  for (std::uint64_t i = 5; i < 24; ++i) {
+    rig.load(block(source, i));
+    rig.settle();
+  }
+  EXPECT_EQ(rig.cache->stats().bytes_dirty, 0_B);
+}
+
 TEST(CacheChainTest, FirstMemoryThatGivesNothing_IsCounted_AndTheNextOneServes) {
   Source source(12 * kBytes);
   auto options = chain_of(8 * kBytes, {16 * kBytes});
