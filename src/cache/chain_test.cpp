@@ -121,6 +121,17 @@ TEST(CacheChainTest, PromotionThatWaits_HoldsNoBytesOfADroppedBlock) {
   }
 }
 
+TEST(CacheChainTest, PromotionThatWaits_IsStartedWhenABudgetShrinks) {
+  Source source(96 * kFew * kBytes);
+  CacheRig rig(large_chain());
+  load_all(rig, source, 96 * kFew);
+  ASSERT_EQ(node_of(rig, block(source, 0)), kHbm);
+  ASSERT_TRUE(rig.cache->resize(kHbm, 0_B));
+  rig.settle();
+  EXPECT_LE(rig.cache->stats().bytes_used, Bytes{64 * kFew * kBytes});
+  EXPECT_EQ(rig.cache->stats().promotions, 1u);
+}
+
 TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
   Source source(24 * kBytes);
   auto options = chain_of(8 * kBytes, {16 * kBytes});
