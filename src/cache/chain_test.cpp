@@ -121,6 +121,17 @@ TEST(CacheChainTest, PromotionThatWaits_HoldsNoBytesOfADroppedBlock) {
   }
 }
 
+TEST(CacheChainTest, PromotionThatWaits_IsStartedWhenABudgetShrinks) {
+  Source source(96 * kFew * kBytes);
+  CacheRig rig(large_chain());
+  load_all(rig, source, 96 * kFew);
+  ASSERT_EQ(node_of(rig, block(source, 0)), kHbm);
+  ASSERT_TRUE(rig.cache->resize(kHbm, 0_B));
+  rig.settle();
+  EXPECT_LE(rig.cache->stats().bytes_used, Bytes{64 * kFew * kBytes});
+  EXPECT_EQ(rig.cache->stats().promotions, 1u);
+}
+
 TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
   Source source(24 * kBytes);
   auto options = chain_of(8 * kBytes, {16 * kBytes});
@@ -150,6 +161,24 @@ TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
   for (std::uint64_t i = 0; i < 20; ++i) {
     EXPECT_EQ(source.bytes()[i * kBytes + 5], version(i, 2)) << i;
   }
+}
+
+TEST(CacheChainTest, ColdChangedBlocks_GoBack_ThoughFewOfTheFirstMemory) {
+  Source source(24 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.writable = true;
+  CacheRig rig(options);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    Block changed = rig.cache->access(block(source, i), {.write = true});
+    rig.settle();
+    ASSERT_TRUE(changed.wait_to_write().has_value());
+  }
+  ASSERT_EQ(rig.cache->stats().bytes_dirty, Bytes{5 * kBytes});
+  for (std::uint64_t i = 5; i < 24; ++i) {
+    rig.load(block(source, i));
+    rig.settle();
+  }
+  EXPECT_EQ(rig.cache->stats().bytes_dirty, 0_B);
 }
 
 TEST(CacheChainTest, FirstMemoryThatGivesNothing_IsCounted_AndTheNextOneServes) {

@@ -549,6 +549,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
       if (node.lost) return Unexpected(*node.grow_error);
       node.budget = budget.value;
       node.grow_error.reset();
+      state_.chain.hurry();  // moves hold blocks of it
       state_.signals.pump_due = true;
     }
     state_.space.released();
