@@ -366,6 +366,13 @@ struct CacheStats {
   Percentiles copy_latency;  // from start to ready
 };
 
+// A point of a miss-ratio curve: LRU in a budget of that size would miss that share of the
+// accesses.
+struct CacheCurvePoint {
+  Bytes budget;
+  double misses = 1;
+};
+
 // An event of a block, for timelines and tests. The extent's object may be destroyed when a block
 // is dropped or fails: compare the pointer, do not dereference it.
 struct CacheEvent {
@@ -421,6 +428,9 @@ struct CacheOptions {
   // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
   // for the first touch of their pages.
   bool reserve = false;
+  // Samples accesses for Cache::miss_ratio_curve(). It remembers 8192 extents, about 1 MiB. Each
+  // access to one of them takes a lock.
+  bool curve = false;
   // Returns an object with memory for a slab, of at least this many bytes, that the cache may write
   // to. For memory of another allocator, shared memory, or addresses without memory in a
   // simulation.
@@ -554,6 +564,10 @@ class Cache {
   CacheStats stats() const;
   // Errors: absent: CacheOptions::tenants has no such name.
   Result<TenantId> tenant(std::string_view name) const;
+  // The miss ratio by the budget, from the smallest budget on, as if extents were blocks of LRU. A
+  // larger budget than the last one would not help. Empty before the first extent was accessed
+  // twice. Errors: invalid: without CacheOptions::curve.
+  Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
 
  private:
   explicit Cache(std::unique_ptr<CacheShards> shards);

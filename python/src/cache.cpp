@@ -306,7 +306,8 @@ constexpr const char* kOptionsOfCache =
     "their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are "
     "demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the "
     "cache, by name: the share of each budget that others cannot take, and the most that it can "
-    "have, such as (0.25, 0.5); accesses name their tenant. `trace`: a file for the lives "
+    "have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for "
+    "miss_ratio_curve(). `trace`: a file for the lives "
     "of blocks, which ui.perfetto.dev shows; complete when the cache is gone. "
     "`before_write_back`: called as f(extent, bytes) before each write-back, for a log that must "
     "be on the device first; several threads may call it at once. It must not use the cache. If it "
@@ -489,7 +490,7 @@ void bind_cache_class(nb::module_& m) {
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
          std::size_t shards, bool writable, std::vector<std::pair<NodeId, Bytes>> chain,
-         const std::map<std::string, std::pair<double, double>>& tenants,
+         const std::map<std::string, std::pair<double, double>>& tenants, bool curve,
          const std::optional<std::filesystem::path>& trace, nb::handle before_write_back) {
         CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
                              .chain = std::move(chain),
@@ -498,6 +499,7 @@ void bind_cache_class(nb::module_& m) {
                              .reserve = reserve,
                              .shards = shards,
                              .writable = writable};
+        options.curve = curve;
         for (const auto& [name, share] : tenants) {
           options.tenants.push_back({.name = name, .least = share.first, .most = share.second});
         }
@@ -507,7 +509,8 @@ void bind_cache_class(nb::module_& m) {
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
       "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "tenants"_a = nb::dict(),
-      "trace"_a = nb::none(), "before_write_back"_a = nb::none(), kOptionsOfCache);
+      "curve"_a = false, "trace"_a = nb::none(), "before_write_back"_a = nb::none(),
+      kOptionsOfCache);
   bind_accesses(cache);
   bind_writes(cache);
   bind_drops(cache);
@@ -521,6 +524,18 @@ void bind_cache_class(nb::module_& m) {
           "node"_a, "budget"_a, "Changes the budget of a node.")
       .def(
           "stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.")
+      .def(
+          "miss_ratio_curve",
+          [](const CacheRef& self) {
+            std::vector<std::pair<Bytes, double>> points;
+            for (const auto& [budget, misses] : unwrap(self.owner->cache->miss_ratio_curve())) {
+              points.emplace_back(budget, misses);
+            }
+            return points;
+          },
+          "The miss ratio of LRU as (bytes, ratio), from the smallest budget on; a larger budget "
+          "than the last one would not help. Needs `curve`. Empty before an extent was accessed "
+          "twice.")
       .def(
           "metrics",
           [](const CacheRef& self, const std::string& name) {

@@ -153,6 +153,14 @@ void TenantCounts::count(TenantId tenant, bool hit) {
   (hit ? count.hits : count.misses).fetch_add(1, std::memory_order_relaxed);
 }
 
+std::uint64_t TenantCounts::sum() const {
+  std::vector<CacheStats::Tenant> all;
+  add_to(all);
+  std::uint64_t sum = 0;
+  for (const CacheStats::Tenant& tenant : all) sum += tenant.hits + tenant.misses;
+  return sum;
+}
+
 void TenantCounts::add_to(std::vector<CacheStats::Tenant>& stats) const {
   stats.resize(names_.size());  // a child of fork() has no others
   for (std::size_t i = 0; i < names_.size(); ++i) {

@@ -104,6 +104,8 @@ class TenantCounts {
   static Result<TenantId> no_such(std::string_view name);
   // Ignores a tenant of another cache.
   void count(TenantId tenant, bool hit);
+  // All accesses so far.
+  std::uint64_t sum() const;
   // Sets the names and the counts.
   void add_to(std::vector<CacheStats::Tenant>& stats) const;
 

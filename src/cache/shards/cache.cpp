@@ -334,10 +334,11 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
     cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), this, i, shards));
   }
-  if (!options.tenants.empty()) {
-    tenants_ = std::make_unique<TenantCounts>(options.tenants);
+  if (!options.tenants.empty() || options.curve) {
+    counts_ = std::make_unique<TenantCounts>(options.tenants);
     longest_ = kCounted;
   }
+  if (options.curve) reuse_ = std::make_unique<ReuseSample>();
   ++mover_.caches_;
 }
 
@@ -537,7 +538,7 @@ CacheStats CacheShards::stats() const {
       all.tenants[i].bytes_pinned += one.tenants[i].bytes_pinned;
     }
   }
-  if (tenants_ != nullptr) tenants_->add_to(all.tenants);
+  if (!all.tenants.empty()) counts_->add_to(all.tenants);
   all.wait_time = percentiles(wait_time);
   all.copy_latency = percentiles(copy_latency);
   return all;
@@ -586,6 +587,10 @@ void Cache::clear() { shards_->clear(); }
 Status Cache::resize(NodeId node, Bytes budget) { return shards_->resize(node, budget); }
 
 CacheStats Cache::stats() const { return shards_->stats(); }
+
+Result<std::vector<CacheCurvePoint>> Cache::miss_ratio_curve() const {
+  return shards_->miss_ratio_curve();
+}
 
 Result<TenantId> Cache::tenant(std::string_view name) const { return shards_->tenant(name); }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -14,11 +15,24 @@
 namespace headrace {
 
 void CacheShards::count(TenantId tenant, const Block& block) {
-  if (tenants_ != nullptr) tenants_->count(tenant, block.hit());
+  if (counts_ == nullptr || !here()) return;  // in a child of fork() the sample's lock may be held
+  counts_->count(tenant, block.hit());
+  if (reuse_ == nullptr || !block.extent().valid() || block.extent().length == 0_B) return;
+  try {
+    reuse_->access(block.extent());
+  } catch (const std::bad_alloc&) {
+    // The curve lacks this access.
+  }
 }
 
 Result<TenantId> CacheShards::tenant(std::string_view name) const {
-  return tenants_ == nullptr ? TenantCounts::no_such(name) : tenants_->find(name);
+  return counts_ == nullptr ? TenantCounts::no_such(name) : counts_->find(name);
+}
+
+Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  if (reuse_ != nullptr) return reuse_->curve(counts_->sum());
+  return fail(ErrorCode::invalid, "the cache samples no accesses; set CacheOptions::curve");
 }
 
 // An access in a cache with blocks that continue into another stretch.

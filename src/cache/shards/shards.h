@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/accounts/curve.h"
 #include "cache/accounts/tenants.h"
 #include "cache/core.h"
 #include "cache/shards/syncs.h"
@@ -42,7 +43,7 @@ class CacheShards {
   static std::size_t automatic(const CacheOptions& options, std::size_t cpus);
 
   // Null: there are several, or accesses are counted.
-  CacheCore* only() const { return mask_ == 0 && tenants_ == nullptr ? cores_[0].get() : nullptr; }
+  CacheCore* only() const { return mask_ == 0 && counts_ == nullptr ? cores_[0].get() : nullptr; }
   // Whether this process made it. False in a child of fork().
   bool here() const { return cores_[0]->origin().here(); }
 
@@ -63,6 +64,7 @@ class CacheShards {
   Status resize(NodeId node, Bytes budget);
   CacheStats stats() const;
   Result<TenantId> tenant(std::string_view name) const;
+  Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
 
  private:
   CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards);
@@ -114,7 +116,9 @@ class CacheShards {
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   Syncs syncs_;                                    // of files that were written
-  std::unique_ptr<TenantCounts> tenants_;          // null: none
+  // Null: there are no tenants, and no curve is wanted.
+  std::unique_ptr<TenantCounts> counts_;
+  std::unique_ptr<ReuseSample> reuse_;  // null: no curve is wanted
   std::size_t mask_ = 0;
   unsigned shift_ = 0;         // log2 of the bytes of a stretch
   unsigned shards_shift_ = 0;  // log2 of the shards

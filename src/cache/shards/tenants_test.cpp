@@ -52,6 +52,30 @@ TEST_P(ShardedTenantsTest, EachAccess_CountsOnceForItsTenant) {
   EXPECT_EQ(tenants[1].bytes_pinned, 16_KiB);
 }
 
+// Four blocks in a loop: LRU hits three of four times if it has space for them.
+TEST(CacheCurveTest, Loop_NeedsItsBytes) {
+  for (const std::size_t shards : {1, 4}) {
+    Source source{1 << 20};
+    CacheRig rig({.cache = {.curve = true, .shards = shards}, .observe = false});
+    ASSERT_TRUE(rig.cache->miss_ratio_curve()->empty());
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      const Block block = rig.cache->access(source.at(i % 4 * 4096, 4096));
+      rig.settle();
+    }
+    const Block none = rig.cache->access(source.at(0, 0));
+    const Block invalid = rig.cache->access({});
+    const auto curve = *rig.cache->miss_ratio_curve();
+    ASSERT_EQ(curve.size(), 1u);
+    EXPECT_EQ(curve[0].budget, 16_KiB);
+    EXPECT_TRUE(rig.cache->stats().tenants.empty());
+  }
+}
+
+TEST(CacheCurveTest, CacheWithoutSample_HasNoCurve) {
+  const CacheRig rig;
+  EXPECT_EQ(rig.cache->miss_ratio_curve().error().code, ErrorCode::invalid);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shards, ShardedTenantsTest, testing::Values(1, 4));
 
 }  // namespace

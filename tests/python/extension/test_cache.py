@@ -279,6 +279,19 @@ def test_tenants_share_a_cache(
         headrace.Cache(mover, {memory_node: 1 << 20}, tenants={"a": (0.6, 1), "b": (0.6, 1)})
 
 
+def test_a_curve_gives_the_misses_of_each_budget(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    cache = headrace.Cache(mover, {memory_node: 1 << 20}, curve=True)
+    assert cache.miss_ratio_curve() == []
+    for _ in range(4):
+        for at in range(0, 4 << 16, 1 << 16):
+            cache.access(file.extent(at, 1 << 16)).wait()
+    assert cache.miss_ratio_curve() == [(4 << 16, 0.25)]
+    with pytest.raises(headrace.InvalidError, match="curve"):
+        headrace.Cache(mover, {memory_node: 1 << 20}).miss_ratio_curve()
+
+
 def test_caches_that_make_no_sense(
     machine: headrace.Machine, mover: headrace.Mover, memory_node: int
 ) -> None:
