@@ -184,6 +184,7 @@ class Block {
     forked,
     invalid,
     foreign_plan,
+    foreign_tenant,
     too_large,
     no_space,
     no_memory
@@ -209,6 +210,31 @@ class Block {
   Writing writing_ = Writing::no;
 };
 
+// A user of a cache that shares its budgets with others (CacheOptions::tenants). A block belongs to
+// the tenant whose access or plan brought it; a hit of another tenant is a hit.
+struct CacheTenant {
+  std::string name;
+  // Share of each budget, 0 to 1, that no other tenant's access takes from its blocks.
+  double least = 0;
+  // Share of each budget, 0 to 1, that its blocks fill at most, pinned ones included. At this limit
+  // a block of its own is evicted, or its access is refused as without space. Pins end only with
+  // their Blocks: for a sure `least`, `most` of each other tenant must leave it free.
+  double most = 1;
+};
+
+// A tenant of one cache: Cache::tenant(). TenantId{}: accesses that name none. They share what is
+// left, as a tenant without a name with least = 0 and most = 1.
+enum class TenantId : std::uint8_t {};
+
+// The expected use of a copy that an access starts. A copy that exists already keeps its place.
+enum class Keep : std::uint8_t {
+  normal,
+  longer,  // like a block that was used again soon: a scan does not evict it
+  shorter  // evicted before all others of its tenant, unless it is used once more
+};
+
+std::string_view to_string(Keep keep);
+
 struct AccessOptions {
   Priority priority = Priority::demand;
   // The node that reads the copy, for the placement policy. Default: the node of the calling CPU.
@@ -225,6 +251,9 @@ struct AccessOptions {
   // is not writable, or the extent overlaps a dirty block of another range; denied: a read-only
   // file; timed_out: see lock_timeout.
   bool write = false;
+  Keep keep = Keep::normal;
+  // The tenant that accesses. Errors of the Block's wait: invalid: it is of another cache.
+  TenantId tenant = {};
   // In a writable cache: how long access() waits for a Block that holds the bytes for writing, or,
   // with `write`, for any Block that holds them; and for write-backs that make space. In a callback
   // of the Mover there is no wait.
@@ -263,6 +292,8 @@ struct PrefetchOptions {
   // Only accesses that name the plan are uses of it, from the start. Otherwise this holds from the
   // first access that names it. Set this if earlier accesses by others read the same objects.
   bool named = false;
+  // The tenant that owns the fetched blocks. If it is of another cache, all extents are invalid.
+  TenantId tenant = {};
 };
 
 // A running plan. Destroying the handle cancels it. The handle may outlive its Cache, but must not
@@ -322,8 +353,25 @@ struct CacheStats {
     std::uint64_t count = 0;
     std::optional<std::uint64_t> p50, p90, p99;
   };
+  // First the accesses that name no tenant, then CacheOptions::tenants; empty if there are none.
+  struct Tenant {
+    std::string name;
+    std::uint64_t hits = 0;       // of its accesses: ready, also blocks of other tenants
+    std::uint64_t misses = 0;     // of its accesses: all others, also those in flight or refused
+    std::uint64_t evictions = 0;  // of its blocks
+    Bytes bytes_used;             // by its blocks
+    Bytes bytes_pinned;           // of its blocks, by Blocks of whatever tenant
+  };
+  std::vector<Tenant> tenants;
   Percentiles wait_time;     // per handle that waited, until its copy was ready or had failed
   Percentiles copy_latency;  // from start to ready
+};
+
+// A point of a miss-ratio curve: LRU in a budget of that size would miss that share of the
+// accesses.
+struct CacheCurvePoint {
+  Bytes budget;
+  double misses = 1;
 };
 
 // An event of a block, for timelines and tests. The extent's object may be destroyed when a block
@@ -371,6 +419,11 @@ struct CacheOptions {
   // Replaces the Mover's route policy.
   std::optional<RoutePolicy> route = {};
   EvictionFactory eviction = s3_fifo;
+  // Users that share the budgets, at most 31. Each has an eviction order of its own. Without space,
+  // the tenant with the most bytes beyond its `least` loses a block. Errors of create(): invalid:
+  // no name or the same one twice, a share outside 0 to 1, least above most, a sum of `least` above
+  // 1, or with a `chain`.
+  std::vector<CacheTenant> tenants = {};
   // Least size of the slabs from which frames are cut. Slabs have at least a 1024th of the node's
   // budget, up to 1 GiB. They are allocated when first needed.
   Bytes slab = 32_MiB;
@@ -378,6 +431,9 @@ struct CacheOptions {
   // Allocates all slabs in create() and keeps them in flush() and clear(), so that no access pays
   // for the first touch of their pages.
   bool reserve = false;
+  // Samples accesses for Cache::miss_ratio_curve(). It remembers 8192 extents, about 1 MiB. Each
+  // access to one of them takes a lock.
+  bool curve = false;
   // Returns an object with memory for a slab, of at least this many bytes, that the cache may write
   // to. For memory of another allocator, shared memory, or addresses without memory in a
   // simulation.
@@ -509,11 +565,17 @@ class Cache {
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;
+  // Errors: absent: CacheOptions::tenants has no such name.
+  Result<TenantId> tenant(std::string_view name) const;
+  // The miss ratio by the budget, from the smallest budget on, as if extents were blocks of LRU. A
+  // larger budget than the last one would not help. Empty before the first extent was accessed
+  // twice. Errors: invalid: without CacheOptions::curve.
+  Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
 
  private:
   explicit Cache(std::unique_ptr<CacheShards> shards);
   std::unique_ptr<CacheShards> shards_;
-  CacheCore* only_ = nullptr;  // the only shard; null: there are several
+  CacheCore* only_ = nullptr;  // the only shard; null: there are several, or tenants
 };
 
 }  // namespace HEADRACE_API headrace

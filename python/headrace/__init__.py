@@ -17,7 +17,8 @@ from headrace._arrays import empty
 from headrace._core import (  # isort: skip
     LARGEST_DOCUMENT, LINES_PER_THREAD, SCHEMA_VERSION, AbsentError, AccessAttributes,
     AdvisedNode, Arena, Arenas, ArenaUse, Backends, Block, Buffer, Cache, CacheLevel,
-    CacheStats, CacheStep, CancelledError, Capabilities, Comparison, CompletionQueue,
+    CacheStats, CacheStep, CacheTenantStats, CancelledError, Capabilities, Comparison,
+    CompletionQueue,
     CopyFit, CopyRate, CostChange, Crossover, DeniedError, Difference, DsaFinding, Engine,
     Error, ExhaustedError, ExperimentInfo, Extent, File, Flip, FreeMemory, GatherLimit,
     GpuAttributes, HotChunk, Hotness, HotnessCost, HotnessSample, HotnessSource,
@@ -43,7 +44,8 @@ from headrace._selection import as_written
 __all__ = [
     "LARGEST_DOCUMENT", "LINES_PER_THREAD", "SCHEMA_VERSION", "AbsentError", "AccessAttributes",
     "AdvisedNode", "Arena", "ArenaUse", "Arenas", "ArgumentError", "Backends", "Block",
-    "Buffer", "Cache", "CacheLevel", "CacheStats", "CacheStep", "CancelledError",
+    "Buffer", "Cache", "CacheLevel", "CacheStats", "CacheStep",
+    "CacheTenantStats", "CancelledError",
     "Capabilities", "Comparison", "CompletionQueue", "CopyFit", "CopyRate", "CostChange",
     "Crossover", "DeniedError", "Difference", "DsaFinding", "Engine", "Error", "ExhaustedError",
     "ExperimentInfo", "Extent", "File", "Flip", "FreeMemory", "GatherLimit", "GpuAttributes",

@@ -110,17 +110,7 @@ void remember(CacheOwner& owner, const ExtentRef& extent) {
 class Access {
  public:
   // Only the wait for others ends at a signal.
-  Access() : options_{.stop = &stop_} {}
-  Access(const Word<Priority>& priority, std::optional<NodeId> initiator, const PrefetchRef* plan,
-         Nanoseconds space_timeout, bool write = false,
-         Nanoseconds lock_timeout = AccessOptions{}.lock_timeout)
-      : options_{.priority = priority.get(),
-                 .initiator = initiator,
-                 .plan = plan == nullptr ? nullptr : plan->plan.get(),
-                 .space_timeout = space_timeout,
-                 .write = write,
-                 .lock_timeout = lock_timeout,
-                 .stop = &stop_} {}
+  explicit Access(const AccessOptions& options = {}) : options_(options) { options_.stop = &stop_; }
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
 
@@ -142,18 +132,28 @@ class Access {
     next_look_ = now + kSignalInterval;
     return stopped_ = signals_.stop();
   };
-  const AccessOptions options_;
+  AccessOptions options_;
 };
 
-BlockRef access(const CacheRef& self, const ExtentLike& extent, const Word<Priority>& priority,
-                std::optional<NodeId> initiator, const PrefetchRef* plan, Nanoseconds space_timeout,
-                bool write, Nanoseconds lock_timeout) {
+const Prefetch* plan_of(const PrefetchRef* plan) {
+  return plan == nullptr ? nullptr : plan->plan.get();
+}
+
+// The name of a tenant, or nothing.
+using TenantName = std::optional<std::string>;
+
+TenantId tenant_of(const CacheRef& self, const TenantName& name) {
+  return name ? unwrap(self.owner->cache->tenant(*name)) : TenantId{};
+}
+
+BlockRef access(const CacheRef& self, const ExtentLike& extent, const AccessOptions& wanted) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
+  const bool write = wanted.write;
   const bool is_file = extent.object->memory() == nullptr && !extent.object->device_address();
   if (write && !extent.writable && !is_file) {  // the cache itself refuses files
     raise(ErrorCode::denied, "the source is read-only; make it writable");
   }
-  Access how(priority, initiator, plan, space_timeout, write, lock_timeout);
+  Access how(wanted);
   remember(*owner, extent);
   Block block = how.run(
       [&](const AccessOptions& options) { return owner->cache->access(extent.get(), options); });
@@ -172,8 +172,14 @@ std::vector<Extent> plain(CacheOwner& owner, const std::vector<ExtentLike>& exte
 
 std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentLike>& extents,
                                  const Word<Priority>& priority, std::optional<NodeId> initiator,
-                                 const PrefetchRef* plan, Nanoseconds space_timeout) {
-  Access how(priority, initiator, plan, space_timeout);
+                                 const PrefetchRef* plan, Nanoseconds space_timeout,
+                                 const Word<Keep>& keep, const TenantName& tenant) {
+  Access how({.priority = priority.get(),
+              .initiator = initiator,
+              .plan = plan_of(plan),
+              .space_timeout = space_timeout,
+              .keep = keep.get(),
+              .tenant = tenant_of(self, tenant)});
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const std::vector<Extent> wanted = plain(*owner, extents);
   std::vector<Block> blocks = how.run([&](const AccessOptions& options) {
@@ -190,10 +196,16 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
   return result;
 }
 
+// The options of an access that reads.
+AccessOptions reading(const CacheRef& self, const Word<Priority>& priority, const PrefetchRef* plan,
+                      const TenantName& tenant) {
+  return {.priority = priority.get(), .plan = plan_of(plan), .tenant = tenant_of(self, tenant)};
+}
+
 void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> to, Bytes block,
-             Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan) {
+             Nanoseconds timeout, const AccessOptions& wanted) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
-  Access how(priority, std::nullopt, plan, Nanoseconds{0});
+  Access how(wanted);
   remember(*owner, from);
   unwrap(how.run([&](const AccessOptions& options) {
     return owner->cache->read(from.get(), to,
@@ -202,13 +214,14 @@ void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> 
 }
 
 void readinto(const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,
-              Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan) {
+              Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan,
+              const TenantName& tenant) {
   const View to(into, PyBUF_WRITABLE);
-  read_to(self, from, to.as<std::byte>(), block, timeout, priority, plan);
+  read_to(self, from, to.as<std::byte>(), block, timeout, reading(self, priority, plan, tenant));
 }
 
 nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
-               const Word<Priority>& priority, const PrefetchRef* plan) {
+               const AccessOptions& wanted) {
   const Extent extent = from.get();
   if (!extent.valid()) raise(ErrorCode::invalid, "the extent is outside its object");
   // Nobody else has the new object, so its bytes may be written without the GIL.
@@ -217,37 +230,42 @@ nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanose
   if (made == nullptr) throw nb::python_error();
   nb::bytes bytes = nb::steal<nb::bytes>(made);
   auto* const begin = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(made));
-  read_to(self, from, {begin, extent.length.value}, block, timeout, priority, plan);
+  read_to(self, from, {begin, extent.length.value}, block, timeout, wanted);
   return bytes;
 }
 
 nb::object view(const CacheRef& self, const ExtentLike& from, Nanoseconds timeout,
-                const Word<Priority>& priority, const PrefetchRef* plan) {
+                const Word<Priority>& priority, const PrefetchRef* plan, const TenantName& tenant) {
+  const AccessOptions wanted = reading(self, priority, plan, tenant);
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const Extent extent = from.get();
   if (!extent.valid()) raise(ErrorCode::invalid, "the extent is outside its object");
   const auto pin = std::make_shared<Pin>(owner, from.object, from.borrowed);
   pin->viewed = extent.length.value;
   if ((owner->viewed += pin->viewed) <= owner->viewable) {
-    Access how(priority, std::nullopt, plan, Nanoseconds{0});
+    Access how(wanted);
     remember(*owner, from);
     pin->block = how.run(
         [&](const AccessOptions& options) { return owner->cache->access(extent, options); });
     nb::object found = copy_view(pin, timeout);
     if (found.is_valid()) return found;
   }
-  const nb::bytes copy = read(self, from, 1_MiB, timeout, priority, plan);
+  const nb::bytes copy = read(self, from, 1_MiB, timeout, wanted);
   PyObject* const made = PyMemoryView_FromObject(copy.ptr());
   if (made == nullptr) throw nb::python_error();
   return nb::steal(made);
 }
 
 PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
-                     Bytes window, std::optional<NodeId> initiator, bool named) {
+                     Bytes window, std::optional<NodeId> initiator, bool named,
+                     const TenantName& tenant) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const std::vector<Extent> wanted = plain(*owner, extents);
-  const PrefetchOptions options{
-      .lead = lead, .window = window, .initiator = initiator, .named = named};
+  const PrefetchOptions options{.lead = lead,
+                                .window = window,
+                                .initiator = initiator,
+                                .named = named,
+                                .tenant = tenant_of(self, tenant)};
   const GilRelease release;
   return {owner, owner->cache->prefetch(wanted, options)};
 }
@@ -286,7 +304,10 @@ constexpr const char* kOptionsOfCache =
     "of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can "
     "be written (access with write=True); with several shards, no extent may cross a multiple of "
     "their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are "
-    "demoted to them instead of evicted, and promoted when accessed. `trace`: a file for the lives "
+    "demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the "
+    "cache, by name: the share of each budget that others cannot take, and the most that it can "
+    "have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for "
+    "miss_ratio_curve(). `trace`: a file for the lives "
     "of blocks, which ui.perfetto.dev shows; complete when the cache is gone. "
     "`before_write_back`: called as f(extent, bytes) before each write-back, for a log that must "
     "be on the device first; several threads may call it at once. It must not use the cache. If it "
@@ -294,41 +315,68 @@ constexpr const char* kOptionsOfCache =
 
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
-      .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
-           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
-           "write"_a = false, "lock_timeout"_a = 60.0,
-           "The block of an extent: a pin on a copy that is ready, in flight, or started now. "
-           "Waits for no copy; a miss may allocate memory. `plan`: the plan of this access; once a "
-           "plan was named, only accesses that name it count as its uses. `space_timeout`: seconds "
-           "to wait for space while blocks hold the whole budget; then the block refers to the "
-           "source. `write`: in a writable cache, lock the bytes for writing; no other block holds "
-           "them meanwhile. `lock_timeout`: seconds to wait for other blocks with these bytes. In "
-           "a writable cache a block without a copy has no bytes, because the source may be older.")
+      .def(
+          "access",
+          [](const CacheRef& self, const ExtentLike& extent, const Word<Priority>& priority,
+             std::optional<NodeId> initiator, const PrefetchRef* plan, Nanoseconds space_timeout,
+             bool write, Nanoseconds lock_timeout, const Word<Keep>& keep,
+             const TenantName& tenant) {
+            return access(self, extent,
+                          {.priority = priority.get(),
+                           .initiator = initiator,
+                           .plan = plan_of(plan),
+                           .space_timeout = space_timeout,
+                           .write = write,
+                           .keep = keep.get(),
+                           .tenant = tenant_of(self, tenant),
+                           .lock_timeout = lock_timeout});
+          },
+          "extent"_a, nb::kw_only(), "priority"_a = "demand", "initiator"_a = nb::none(),
+          "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0, "write"_a = false,
+          "lock_timeout"_a = 60.0, "keep"_a = "normal", "tenant"_a = nb::none(),
+          "The block of an extent: a pin on a copy that is ready, in flight, or started now. "
+          "Waits for no copy; a miss may allocate memory. `plan`: the plan of this access; once a "
+          "plan was named, only accesses that name it count as its uses. `space_timeout`: seconds "
+          "to wait for space while blocks hold the whole budget; then the block refers to the "
+          "source. `write`: in a writable cache, lock the bytes for writing; no other block holds "
+          "them meanwhile. `lock_timeout`: seconds to wait for other blocks with these bytes. In "
+          "a writable cache a block without a copy has no bytes, because the source may be older. "
+          "`keep`: a copy that this access starts survives a scan ('longer') or is evicted first "
+          "('shorter'). `tenant`: whose access it is, a name of the cache's `tenants`.")
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
+           "keep"_a = "normal", "tenant"_a = nb::none(),
            "access() for many extents at once; each miss waits up to `space_timeout` on its own.")
-      .def("read", &read, "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
-           "priority"_a = "demand", "plan"_a.none() = nb::none(),
-           "The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a "
-           "grid from the object's start, so reads of any shape share copies. Waits at most "
-           "`timeout` seconds for each block. Releases the GIL.")
+      .def(
+          "read",
+          [](const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
+             const Word<Priority>& priority, const PrefetchRef* plan, const TenantName& tenant) {
+            return read(self, from, block, timeout, reading(self, priority, plan, tenant));
+          },
+          "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
+          "priority"_a = "demand", "plan"_a.none() = nb::none(), "tenant"_a = nb::none(),
+          "The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a "
+          "grid from the object's start, so reads of any shape share copies. Waits at most "
+          "`timeout` seconds for each block. Releases the GIL.")
       .def("readinto", &readinto, "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20,
            "timeout"_a = 60.0, "priority"_a = "demand", "plan"_a.none() = nb::none(),
+           "tenant"_a = nb::none(),
            nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
                    "block: int = 1048576, timeout: float = 60.0, "
                    "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
-                   "plan: Prefetch | None = None) -> None"),
+                   "plan: Prefetch | None = None, tenant: str | None = None) -> None"),
            "Like read(), into a writable buffer of the same length.")
       .def("view", &view, "extent"_a, nb::kw_only(), "timeout"_a = 60.0, "priority"_a = "demand",
-           "plan"_a.none() = nb::none(),
+           "plan"_a.none() = nb::none(), "tenant"_a = nb::none(),
            nb::sig("def view(self, extent: Extent | Object, *, timeout: float = 60.0, "
                    "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
-                   "plan: Prefetch | None = None) -> memoryview"),
+                   "plan: Prefetch | None = None, tenant: str | None = None) -> memoryview"),
            "Returns the bytes of an extent, read-only and without a copy: the view pins the block "
            "of this extent. If views pin a quarter of the budgets already, or there is no space, "
            "returns a copy by read(). Waits at most `timeout` seconds.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
            "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
+           "tenant"_a = nb::none(),
            "Plans the use of extents in this order, and fetches them `lead` seconds before use, "
            "with at most `window` unused bytes at a time. `named`: only accesses with `plan=` "
            "count as uses, from the beginning.");
@@ -442,6 +490,7 @@ void bind_cache_class(nb::module_& m) {
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
          std::size_t shards, bool writable, std::vector<std::pair<NodeId, Bytes>> chain,
+         const std::map<std::string, std::pair<double, double>>& tenants, bool curve,
          const std::optional<std::filesystem::path>& trace, nb::handle before_write_back) {
         CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
                              .chain = std::move(chain),
@@ -450,13 +499,18 @@ void bind_cache_class(nb::module_& m) {
                              .reserve = reserve,
                              .shards = shards,
                              .writable = writable};
+        options.curve = curve;
+        for (const auto& [name, share] : tenants) {
+          options.tenants.push_back({.name = name, .least = share.first, .most = share.second});
+        }
         new (self) CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace,
                                        before_write_back));
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "trace"_a = nb::none(),
-      "before_write_back"_a = nb::none(), kOptionsOfCache);
+      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "tenants"_a = nb::dict(),
+      "curve"_a = false, "trace"_a = nb::none(), "before_write_back"_a = nb::none(),
+      kOptionsOfCache);
   bind_accesses(cache);
   bind_writes(cache);
   bind_drops(cache);
@@ -470,6 +524,18 @@ void bind_cache_class(nb::module_& m) {
           "node"_a, "budget"_a, "Changes the budget of a node.")
       .def(
           "stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.")
+      .def(
+          "miss_ratio_curve",
+          [](const CacheRef& self) {
+            std::vector<std::pair<Bytes, double>> points;
+            for (const auto& [budget, misses] : unwrap(self.owner->cache->miss_ratio_curve())) {
+              points.emplace_back(budget, misses);
+            }
+            return points;
+          },
+          "The miss ratio of LRU as (bytes, ratio), from the smallest budget on; a larger budget "
+          "than the last one would not help. Needs `curve`. Empty before an extent was accessed "
+          "twice.")
       .def(
           "metrics",
           [](const CacheRef& self, const std::string& name) {
@@ -486,6 +552,13 @@ void bind_cache_stats(nb::module_& m) {
       .field("p50", &CacheStats::Percentiles::p50, "Median.")
       .field("p90", &CacheStats::Percentiles::p90, "")
       .field("p99", &CacheStats::Percentiles::p99, "");
+  Record<CacheStats::Tenant>(m, "CacheTenantStats", "Counts of one tenant of a cache.")
+      .field("name", &CacheStats::Tenant::name, "Empty: accesses that name none.")
+      .field("hits", &CacheStats::Tenant::hits, "Accesses that found a copy ready.")
+      .field("misses", &CacheStats::Tenant::misses, "All its other accesses.")
+      .field("evictions", &CacheStats::Tenant::evictions, "Copies of its own dropped for space.")
+      .field("bytes_used", &CacheStats::Tenant::bytes_used, "Bytes of its copies now.")
+      .field("bytes_pinned", &CacheStats::Tenant::bytes_pinned, "Bytes of those that are held.");
   Record<CacheStats>(m, "CacheStats", "Counts since the cache was made.")
       .field("hits", &CacheStats::hits, "The copy was ready at access.")
       .field("inflight_hits", &CacheStats::inflight_hits, "The copy was on its way at access.")
@@ -509,6 +582,7 @@ void bind_cache_stats(nb::module_& m) {
       .field("bytes_used", &CacheStats::bytes_used, "Bytes of all copies now.")
       .field("bytes_pinned", &CacheStats::bytes_pinned, "Bytes held by blocks now.")
       .field("blocks", &CacheStats::blocks, "The number of copies now.")
+      .field("tenants", &CacheStats::tenants, "First accesses without one; empty: none.")
       .field("wait_time", &CacheStats::wait_time, "Waiting times of the waits that had to wait.")
       .field("copy_latency", &CacheStats::copy_latency, "From start to ready.");
 }

@@ -128,7 +128,9 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
     shard_.hits.index.insert(entry);
     entry.detached = 0;
     using Use = EvictionBlock::Use;
-    shard_.space.enter_order(entry, request.by_prefetch ? Use::used_up : Use::fresh);
+    const bool brief = request.by_prefetch || request.keep == Keep::shorter;
+    const Use kept = request.keep == Keep::longer ? Use::again : Use::fresh;
+    shard_.space.enter_order(entry, brief ? Use::used_up : kept);
   } else {
     // As for a dropped block, all its pins are counted.
     entry.word.fetch_or(CacheEntry::kCounted);
@@ -278,6 +280,8 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   if (entry.moving != 0) shard_.chain.hurry();  // the move holds the bytes
   if (entry.by_prefetch && !entry.used) counts.wasted_bytes += Bytes{entry.length};
   ++(why == CacheEvent::Kind::invalidated ? counts.invalidations : counts.evictions);
+  TenantOrders* const tenants = shard_.space.node(entry.node).tenants;
+  if (tenants != nullptr && why == CacheEvent::Kind::evicted) tenants->count_eviction(entry);
   emit(why, entry.extent(), entry.by_prefetch);
   if (entry.pins == 0) {
     abandon(entry);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "core/check.h"
@@ -181,7 +182,7 @@ void Pump::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
     const Extent& extent = extents[i];
     PlanItem& item = plan.items[i];
     item.plan = &plan;
-    if (!extent.valid()) {
+    if (!extent.valid() || !has_tenant(state_.options, plan.options.tenant)) {
       item.state = PlanItem::State::over;  // an access will report the error
       ++plan.progress.invalid;
       continue;
@@ -406,6 +407,9 @@ Error CacheCore::why(const Block& block) const {
                   "bytes; check offset and length",
                   extent.length.value, extent.offset, extent.object->size().value)
           .error();
+    case Refusal::foreign_tenant:
+      return fail(ErrorCode::invalid, "a tenant of another cache; ask this one for its tenant()")
+          .error();
     case Refusal::none:
     case Refusal::no_memory: return out_of_memory().error();
     case Refusal::too_large:
@@ -568,7 +572,10 @@ CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const
     const MutexLock lock(state_.mutex);
     stats = state_.blocks.counts;
     stats.hits += state_.hits.readers.hits();
-    stats.bytes_pinned = Bytes{state_.hits.pinned_bytes() - state_.chain.pinned_bytes()};
+    const Hits::ByTenant pinned = state_.hits.pinned_bytes();
+    stats.bytes_pinned = Bytes{std::accumulate(pinned.begin(), pinned.end(), std::uint64_t{0}) -
+                               state_.chain.pinned_bytes()};
+    stats.tenants = state_.space.tenants(pinned);
     stats.blocks = state_.hits.index.size();
     for (const Space::Node& node : state_.space.nodes()) {
       stats.bytes_used += Bytes{node.used};

@@ -54,6 +54,9 @@ CacheRig::Options any_rig(Bytes budget, const std::vector<std::uint64_t>& furthe
   options.cache.shards = shards;
   options.budget = budget;
   options.observe = observed;
+  if (further.empty() && *rc::gen::arbitrary<bool>()) {
+    options.cache.tenants = {{.name = "a", .least = 0.3}, {.name = "b", .most = 0.5}};
+  }
   return options;
 }
 
@@ -152,8 +155,13 @@ class Model {
     const Extent extent = any_extent();
     const auto at = *rc::gen::inRange<std::size_t>(0, plans_.size() + 2);
     const Prefetch* plan = at < plans_.size() ? &plans_[at] : nullptr;
-    held_.push_back({rig_.cache->access(extent, {.plan = plan}), now(extent), {}});
+    held_.push_back(
+        {rig_.cache->access(extent, {.plan = plan, .tenant = any_tenant()}), now(extent), {}});
     ++accesses_;
+  }
+  TenantId any_tenant() {
+    const auto tenant = rig_.cache->tenant(*rc::gen::element("a", "b", "none"));
+    return tenant ? *tenant : TenantId{};
   }
   void drop() {
     if (!held_.empty()) held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(any_held()));
@@ -181,7 +189,8 @@ class Model {
     std::vector<Extent> extents;
     for (int i = *rc::gen::inRange(1, 12); i > 0; --i) extents.push_back(any_extent());
     plans_.push_back(rig_.cache->prefetch(
-        extents, {.window = Bytes{*rc::gen::inRange<std::uint64_t>(1000, 40000)}}));
+        extents,
+        {.window = Bytes{*rc::gen::inRange<std::uint64_t>(1000, 40000)}, .tenant = any_tenant()}));
   }
   void cancel() {
     if (plans_.empty()) return;

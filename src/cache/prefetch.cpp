@@ -190,6 +190,10 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
   if (found == nullptr) run = not_there_of(item, run);
   plan.touched = shard_.mover.clock().now();
+  if (found != nullptr && found->planned == CacheEntry::kMostPlanned) {
+    let_go(item, PlanItem::State::over);
+    return nullptr;
+  }
   if (found != nullptr) {
     adopt(item, *found);
     shard_.chain.promote(*found);
@@ -210,6 +214,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     return nullptr;
   }
   const SpaceRequest request{.node = item.node,
+                             .tenant = number_of(plan.options.tenant),
                              .extent = {item.object, item.bytes.offset, Bytes{run}},
                              .by_prefetch = true};
   spare = &shard_.blocks.take(spare);

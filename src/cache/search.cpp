@@ -39,13 +39,28 @@ class SpaceSearch {
     bool planned_too = false;
     unsigned effort = Space::kFrameEffort;
 
-    // Finds space_.row_ around a victim.
+    // Finds space_.row_ around a victim, of blocks that its tenants do not keep.
     bool from(CacheEntry& victim);
   };
 
   bool was_refused() const;
+  bool keeps(const CacheEntry& entry) const {
+    return node_.tenants != nullptr && node_.tenants->keeps(entry);
+  }
+  bool keeps(std::span<Frame* const> frames) const {
+    return node_.tenants != nullptr && node_.tenants->keeps(frames);
+  }
+  auto droppable(bool planned_too) const {
+    return [this, planned_too](Frame& frame) {
+      return entry_of(frame).droppable(planned_too) && !keeps(entry_of(frame));
+    };
+  }
   bool take();
   bool evict_bytes();
+  bool evict_one();
+  bool evict_own();
+  bool evict_own_victim();
+  bool evict_own_planned();
   bool evict_row();
   bool search_row(unsigned effort);
   void count_pins_in_slots();
@@ -70,6 +85,7 @@ class SpaceSearch {
 Space::Outcome Space::make(CacheEntry& entry, const SpaceRequest& request,
                            std::optional<Growth>& wanted) {
   entry.node = static_cast<std::uint8_t>(request.node);
+  entry.tenant = request.tenant & (CacheEntry::kMostTenants - 1);
   if (request.extent.length.value > nodes_[request.node].budget) return Outcome::none;
   return SpaceSearch(*this, entry, request).run(wanted);
 }
@@ -91,6 +107,10 @@ bool Space::go_on_in_chain(SpaceRequest& request) const {
 
 Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   using Outcome = Space::Outcome;
+  if (node_.tenants != nullptr) {
+    node_.tenants->ask(request_.tenant, length_, node_.budget);
+    if (!evict_own()) return Outcome::none;
+  }
   if (take()) return Outcome::found;
   if ((wanted = space_.growth(request_))) return Outcome::growth;
   if (!node_.last && !request_.last_resort) {
@@ -109,7 +129,8 @@ Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   node_.search = {.length = length_,
                   .offset_in_page = request_.extent.offset % Space::kPage,
                   .let_go = space_.let_go_,
-                  .bounded = space_.growing_is_paused(node_)};
+                  .bounded = space_.growing_is_paused(node_),
+                  .tenant = request_.tenant};
   if (evict_bytes() && (take() || evict_row())) return Outcome::found;
   if (evict_in_slab(false)) return Outcome::found;
   if (free_slabs(false) && (wanted = space_.growth(request_))) return Outcome::growth;
@@ -123,7 +144,7 @@ Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
     }
   }
   if (node_.used + length_ <= node_.budget && node_.frames.take_unaligned(entry_, length_)) {
-    node_.used += entry_.length;
+    node_.count(entry_);
     return Outcome::found;
   }
   if (node_.growing > 0) return Outcome::growing;
@@ -144,13 +165,14 @@ Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
 bool SpaceSearch::was_refused() const {
   const Space::FailedSearch& refused = node_.refused;
   return !request_.by_prefetch && refused.let_go == space_.let_go_ && length_ == refused.length &&
-         request_.extent.offset % Space::kPage == refused.offset_in_page;
+         request_.extent.offset % Space::kPage == refused.offset_in_page &&
+         request_.tenant == refused.tenant;
 }
 
 bool SpaceSearch::take() {
   if (node_.used + length_ > node_.budget) return false;  // slabs that pins keep beyond the budget
   if (!node_.frames.take(entry_, length_, request_.extent.offset)) return false;
-  node_.used += length_;
+  node_.count(entry_);
   return true;
 }
 
@@ -158,25 +180,70 @@ bool SpaceSearch::take() {
 bool SpaceSearch::evict_bytes() {
   if (node_.frames.capacity() <= node_.budget) return true;  // the slabs are the tighter limit
   while (node_.used + length_ > node_.budget) {
-    const auto accept = [](EvictionLinks& links) {
-      return static_cast<CacheEntry&>(links).droppable(false);
-    };
-    EvictionLinks* const links = node_.order->choose(accept, Space::kEffort);
-    if (links == nullptr) return false;
-    CacheEntry& victim = static_cast<CacheEntry&>(*links);
-    shard_.hits.count_pins(victim);
-    if (victim.droppable(false)) shard_.blocks.drop(victim, CacheEvent::Kind::evicted);
+    if (!evict_one()) return false;
   }
   return true;
 }
 
-bool SpaceSearch::Rows::from(CacheEntry& victim) {
-  if (effort == 0 || !victim.droppable(planned_too)) return false;
-  const auto may = [this](Frame& frame) {
-    return effort > 0 && effort-- > 0 && entry_of(frame).droppable(planned_too);
+// Evicts the next in the order. A block that a slot pins is known to be pinned the next time.
+bool SpaceSearch::evict_one() {
+  const auto accept = [this](EvictionLinks& links) {
+    auto& entry = static_cast<CacheEntry&>(links);
+    return entry.droppable(false) && !keeps(entry);
   };
+  EvictionLinks* const links = node_.order->choose(accept, Space::kEffort);
+  if (links == nullptr) return false;
+  CacheEntry& victim = static_cast<CacheEntry&>(*links);
+  shard_.hits.count_pins(victim);
+  if (victim.droppable(false)) shard_.blocks.drop(victim, CacheEvent::Kind::evicted);
+  return true;
+}
+
+// Evicts until the block fits into its tenant's `most`.
+bool SpaceSearch::evict_own() {
+  if (!node_.tenants->may_fit()) return false;
+  while (node_.tenants->is_full()) {
+    if (evict_own_victim() || (space_.choose_victims(node_) && evict_own_victim())) continue;
+    if (!evict_one() && (request_.by_prefetch || !evict_own_planned())) return false;
+  }
+  return true;
+}
+
+bool SpaceSearch::evict_own_victim() {
+  for (std::size_t i = node_.victims.size(); i-- > 0;) {
+    CacheEntry& victim = *node_.victims[i];
+    if (victim.tenant != request_.tenant || victim.has(CacheEntry::kUncounted)) continue;
+    const bool may = victim.droppable(false) && !victim.visited;
+    if (may) shard_.hits.count_pins(victim);
+    if (may && victim.droppable(false)) {
+      shard_.blocks.drop(victim, CacheEvent::Kind::evicted);
+      return true;
+    }
+    space_.spare(victim);
+  }
+  return false;
+}
+
+// The last resort of an access: a block that a plan fetched.
+bool SpaceSearch::evict_own_planned() {
+  CacheEntry* found = nullptr;
+  space_.visit_planned(node_, [&](CacheEntry& entry) {
+    if (entry.tenant == request_.tenant && entry.droppable(true)) found = &entry;
+    return found != nullptr;
+  });
+  if (found == nullptr) return false;
+  shard_.hits.count_pins(*found);
+  if (found->droppable(true)) shard_.blocks.drop(*found, CacheEvent::Kind::evicted);
+  return true;
+}
+
+bool SpaceSearch::Rows::from(CacheEntry& victim) {
+  const auto droppable = search.droppable(planned_too);
+  if (effort == 0 || !droppable(victim)) return false;
+  const auto may = [&](Frame& frame) { return effort > 0 && effort-- > 0 && droppable(frame); };
   return search.node_.frames.find_row(victim, search.length_, search.request_.extent.offset, may,
-                                      search.space_.row_);
+                                      search.space_.row_) &&
+         !search.keeps(search.space_.row_.frames);
 }
 
 // Evicts a row of blocks around a victim. If all blocks have one size, the row is one block.
@@ -229,7 +296,7 @@ bool SpaceSearch::evict_similar() {
   for (std::size_t i = node_.victims.size(); i-- > 0;) {
     CacheEntry& victim = *node_.victims[i];
     if (victim.has(CacheEntry::kUncounted)) continue;
-    if (!victim.droppable(false) || victim.visited) {
+    if (!victim.droppable(false) || victim.visited || keeps(victim)) {
       space_.spare(victim);
       continue;
     }
@@ -267,9 +334,9 @@ bool SpaceSearch::replace(CacheEntry& victim) {
   if (!node_.frames.replaceable(victim, length_, request_.extent.offset)) return false;
   shard_.hits.count_pins(victim);
   if (!victim.droppable(false)) return false;
-  node_.used += length_;
-  node_.used -= victim.length;
+  node_.discount(victim);
   node_.frames.replace(victim, entry_, length_, request_.extent.offset);
+  node_.count(entry_);
   shard_.blocks.drop(victim, CacheEvent::Kind::evicted);
   return true;
 }
@@ -279,7 +346,7 @@ void SpaceSearch::take_row() {
     shard_.blocks.drop(entry_of(*frame), CacheEvent::Kind::evicted);
   }
   node_.frames.take_row(entry_, space_.row_, length_, request_.extent.offset);
-  node_.used += entry_.length;
+  node_.count(entry_);
 }
 
 // Evicts a row in a slab whose blocks can all be dropped, if one has space for the block. It finds
@@ -293,7 +360,7 @@ bool SpaceSearch::evict_in_slab(bool planned_too) {
     if (!node_.frames.find_row(*slab.lowest, length_, request_.extent.offset, may, space_.row_)) {
       continue;  // too small for its alignment
     }
-    if (!shard_.hits.may_go(space_.row_.frames, planned_too)) continue;
+    if (keeps(space_.row_.frames) || !shard_.hits.may_go(space_.row_.frames, planned_too)) continue;
     take_row();
     return true;
   }
@@ -327,7 +394,9 @@ bool SpaceSearch::free_slabs(bool planned_too) {
   for (unsigned tries = Space::kEffort; tries > 0; --tries) {
     const auto chosen = slabs_to_free(planned_too);
     if (chosen.empty()) return false;
-    if (!shard_.hits.may_go(Space::frames_of(node_.frames, chosen), planned_too)) continue;
+    const std::vector<Frame*> frames = Space::frames_of(node_.frames, chosen);
+    if (keeps(frames)) return false;
+    if (!shard_.hits.may_go(frames, planned_too)) continue;
     for (const std::byte* begin : chosen) space_.free_slab(node_, begin);
     return true;
   }

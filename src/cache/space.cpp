@@ -51,11 +51,14 @@ Space::Space(const Shard& shard) : shard_(shard) {
         {.id = id,
          .budget = budget.value,
          .frames = Frames(!on_gpu),
-         .order = shard.options.eviction(),
+         .order = shard.options.tenants.empty() ? shard.options.eviction()
+                                                : std::make_unique<TenantOrders>(shard.options),
          .on_gpu = on_gpu,
          .top = shard.options.chain.empty() || nodes_.empty(),
          .last = shard.options.chain.empty() || nodes_.size() == shard.options.chain.size()});
     nodes_.back().victims.reserve(kVictims);
+    if (!shard.options.tenants.empty())
+      nodes_.back().tenants = static_cast<TenantOrders*>(nodes_.back().order.get());
     if (!nodes_.back().order->marks()) shard.hits.close();
   }
   if (shard.options.observer) shard.hits.close();
@@ -67,10 +70,19 @@ std::optional<std::uint16_t> Space::number_of(NodeId id) const {
   return static_cast<std::uint16_t>(at - nodes_.begin());
 }
 
+std::vector<CacheStats::Tenant> Space::tenants(const Hits::ByTenant& pinned) const {
+  std::vector<CacheStats::Tenant> all;
+  if (shard_.options.tenants.empty()) return all;
+  all.resize(shard_.options.tenants.size() + 1);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bytes_pinned = Bytes{pinned[i]};
+  for (const Node& node : nodes_) node.tenants->add_to(all);
+  return all;
+}
+
 void Space::give_frame(CacheEntry& entry) {
   if (entry.data == nullptr) return;
   Node& node = nodes_[entry.node];
-  node.used -= entry.length;
+  node.discount(entry);
   node.frames.give(entry);
 }
 
@@ -116,6 +128,7 @@ bool Space::pick_victims(Node& node) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (entry.dirty != 0) shard_.blocks.make_due(entry, true);
     if (entry.chosen != 0 || !entry.droppable(false)) return false;
+    if (node.tenants != nullptr && node.tenants->keeps(entry)) return false;
     node.victims.push_back(&entry);
     entry.chosen = 1;
     return node.victims.size() >= most;
@@ -198,6 +211,7 @@ void Space::visit_planned(const Node& node, const std::function<bool(CacheEntry&
 bool Space::fit_budget(Node& node) {
   if (free_surplus_slab(node)) return true;
   if (node.used <= node.budget) return false;
+  if (node.tenants != nullptr) node.tenants->ask_for_none(node.budget);
   std::vector<CacheEntry*> blocks;
   const auto take = [&](CacheEntry& entry) {
     if (entry.droppable(true)) blocks.push_back(&entry);

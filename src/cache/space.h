@@ -17,8 +17,10 @@
 #include <span>
 #include <vector>
 
+#include "cache/accounts/tenants.h"
 #include "cache/structures/entry.h"
 #include "cache/structures/frames.h"
+#include "cache/structures/hits.h"
 #include "headrace/cache.h"
 
 namespace headrace {
@@ -36,9 +38,11 @@ inline auto droppable(bool planned_too) {
 // The needs of a new block. For a plan, no block is dropped that another planned use waits for.
 struct SpaceRequest {
   std::uint16_t node = 0;
+  std::uint32_t tenant = 0;
   Extent extent;
   bool by_prefetch = false;
   Priority priority = Priority::prefetch;
+  Keep keep = Keep::normal;
   bool write = false;        // its first Block holds it for writing
   bool last_resort = false;  // may evict from a memory whose blocks are usually demoted
 };
@@ -59,6 +63,7 @@ class Space {
     std::uint64_t length = 0, offset_in_page = 0, let_go = 0;
     std::size_t offered = 0;  // blocks offered by the order that could not be dropped
     bool bounded = false;     // a bound ended it: another search may find space
+    std::uint32_t tenant = 0;
   };
   struct Node {
     NodeId id{};
@@ -71,6 +76,7 @@ class Space {
     std::uint64_t leaving = 0;   // bytes that are due or on their way: write-backs, demotions
     std::uint64_t reserved = 0;  // bytes kept for the plan whose turn it is
     std::unique_ptr<EvictionOrder> order;
+    TenantOrders* tenants = nullptr;  // the same order; null: the cache has no tenants
     // Chosen by the order, to be dropped next, from the back. One heavy fence serves many.
     std::vector<CacheEntry*> victims;  // has memory for kVictims
     bool victims_are_scarce = false;   // the last search found less than half of the wanted victims
@@ -85,6 +91,16 @@ class Space {
     bool lost = false;     // this GPU is lost: see `grow_error`
     FailedSearch search;   // the one under way
     FailedSearch refused;  // the last of a demand; an equal one finds nothing either
+
+    // A block has got a frame, or loses it.
+    void count(const CacheEntry& entry) {
+      used += entry.length;
+      if (tenants != nullptr) tenants->add(entry);
+    }
+    void discount(const CacheEntry& entry) {
+      used -= entry.length;
+      if (tenants != nullptr) tenants->subtract(entry);
+    }
   };
 
   explicit Space(const Shard& shard);
@@ -94,6 +110,8 @@ class Space {
   std::span<const Node> nodes() const { return nodes_; }
   std::optional<std::uint16_t> number_of(NodeId id) const;
 
+  // The bytes and evictions of the tenants on all nodes. Empty if there are none.
+  std::vector<CacheStats::Tenant> tenants(const Hits::ByTenant& pinned) const;
   // Gives the entry a frame, by eviction if need be.
   Outcome make(CacheEntry& entry, const SpaceRequest& request, std::optional<Growth>& wanted);
   // After make() found no space in a memory of a chain: sets the one to ask next. Those below

@@ -9,7 +9,8 @@ endif()
 
 # The code whose threads are explored, by folder. Everything else comes from the library.
 set(explored_sources "")
-foreach(folder src/core/waiting src/core src/move src/cache/structures src/cache
+foreach(folder src/core/waiting src/core src/move src/cache/structures
+               src/cache/accounts src/cache
                src/cache/shards src/kvcache/state src/kvcache)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")

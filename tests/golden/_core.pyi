@@ -1043,6 +1043,38 @@ class Percentiles:
     @property
     def p99(self) -> int | None: ...
 
+class CacheTenantStats:
+    """Counts of one tenant of a cache."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """Empty: accesses that name none."""
+
+    @property
+    def hits(self) -> int:
+        """Accesses that found a copy ready."""
+
+    @property
+    def misses(self) -> int:
+        """All its other accesses."""
+
+    @property
+    def evictions(self) -> int:
+        """Copies of its own dropped for space."""
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of its copies now."""
+
+    @property
+    def bytes_pinned(self) -> int:
+        """Bytes of those that are held."""
+
 class CacheStats:
     """Counts since the cache was made."""
 
@@ -1132,6 +1164,10 @@ class CacheStats:
     @property
     def blocks(self) -> int:
         """The number of copies now."""
+
+    @property
+    def tenants(self) -> list[CacheTenantStats]:
+        """First accesses without one; empty: none."""
 
     @property
     def wait_time(self) -> Percentiles:
@@ -1265,35 +1301,35 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Sequence[tuple[int, int]] = (), trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Sequence[tuple[int, int]] = (), tenants: Mapping[str, tuple[float, float]] = {}, curve: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
-        """
-
-    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0) -> Block:
-        """
-        The block of an extent: a pin on a copy that is ready, in flight, or started now. Waits for no copy; a miss may allocate memory. `plan`: the plan of this access; once a plan was named, only accesses that name it count as its uses. `space_timeout`: seconds to wait for space while blocks hold the whole budget; then the block refers to the source. `write`: in a writable cache, lock the bytes for writing; no other block holds them meanwhile. `lock_timeout`: seconds to wait for other blocks with these bytes. In a writable cache a block without a copy has no bytes, because the source may be older.
+        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the cache, by name: the share of each budget that others cannot take, and the most that it can have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for miss_ratio_curve(). `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
         """
 
-    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> list[Block]:
+    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> Block:
+        """
+        The block of an extent: a pin on a copy that is ready, in flight, or started now. Waits for no copy; a miss may allocate memory. `plan`: the plan of this access; once a plan was named, only accesses that name it count as its uses. `space_timeout`: seconds to wait for space while blocks hold the whole budget; then the block refers to the source. `write`: in a writable cache, lock the bytes for writing; no other block holds them meanwhile. `lock_timeout`: seconds to wait for other blocks with these bytes. In a writable cache a block without a copy has no bytes, because the source may be older. `keep`: a copy that this access starts survives a scan ('longer') or is evicted first ('shorter'). `tenant`: whose access it is, a name of the cache's `tenants`.
+        """
+
+    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> list[Block]:
         """
         access() for many extents at once; each miss waits up to `space_timeout` on its own.
         """
 
-    def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> bytes:
+    def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, tenant: str | None = None) -> bytes:
         """
         The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a grid from the object's start, so reads of any shape share copies. Waits at most `timeout` seconds for each block. Releases the GIL.
         """
 
-    def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> None:
+    def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, tenant: str | None = None) -> None:
         """Like read(), into a writable buffer of the same length."""
 
-    def view(self, extent: Extent | Object, *, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None) -> memoryview:
+    def view(self, extent: Extent | Object, *, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, tenant: str | None = None) -> memoryview:
         """
         Returns the bytes of an extent, read-only and without a copy: the view pins the block of this extent. If views pin a quarter of the budgets already, or there is no space, returns a copy by read(). Waits at most `timeout` seconds.
         """
 
-    def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
+    def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False, tenant: str | None = None) -> Prefetch:
         """
         Plans the use of extents in this order, and fetches them `lead` seconds before use, with at most `window` unused bytes at a time. `named`: only accesses with `plan=` count as uses, from the beginning.
         """
@@ -1329,6 +1365,11 @@ class Cache:
 
     def stats(self) -> CacheStats:
         """Counts."""
+
+    def miss_ratio_curve(self) -> list[tuple[int, float]]:
+        """
+        The miss ratio of LRU as (bytes, ratio), from the smallest budget on; a larger budget than the last one would not help. Needs `curve`. Empty before an extent was accessed twice.
+        """
 
     def metrics(self, name: str = 'cache') -> str:
         """

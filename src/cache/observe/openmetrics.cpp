@@ -72,6 +72,25 @@ class Page {
   std::string name_;
 };
 
+void add_tenants(Page& page, const std::vector<CacheStats::Tenant>& tenants) {
+  if (tenants.empty()) return;
+  const auto each = [&](const char* suffix, const char* more, auto&& value) {
+    for (const CacheStats::Tenant& tenant : tenants) {
+      page.sample(suffix, value(tenant),
+                  fmt::format(",tenant=\"{}\"{}", escaped(tenant.name), more));
+    }
+  };
+  page.family("tenant_accesses", "counter", "Accesses of a tenant, by the state of the copy.");
+  each("_total", ",state=\"ready\"", [](const auto& tenant) { return tenant.hits; });
+  each("_total", ",state=\"other\"", [](const auto& tenant) { return tenant.misses; });
+  page.family("tenant_evictions", "counter", "Copies of a tenant dropped for space.");
+  each("_total", "", [](const auto& tenant) { return tenant.evictions; });
+  page.family("tenant_used_bytes", "gauge", "Bytes of a tenant's copies.", "bytes");
+  each("", "", [](const auto& tenant) { return tenant.bytes_used.value; });
+  page.family("tenant_pinned_bytes", "gauge", "Bytes of a tenant's copies in use.", "bytes");
+  each("", "", [](const auto& tenant) { return tenant.bytes_pinned.value; });
+}
+
 }  // namespace
 
 std::string openmetrics(const CacheStats& stats, std::string_view cache) {
@@ -99,6 +118,7 @@ std::string openmetrics(const CacheStats& stats, std::string_view cache) {
   page.gauge("dirty_bytes", "Bytes newer than their source.", stats.bytes_dirty.value, "bytes");
   page.gauge("pinned_bytes", "Bytes of copies in use.", stats.bytes_pinned.value, "bytes");
   page.gauge("blocks", "Copies.", stats.blocks);
+  add_tenants(page, stats.tenants);
   page.summary("wait_seconds", "Waits for a copy.", stats.wait_time);
   page.summary("copy_seconds", "Copies, from start to ready.", stats.copy_latency);
   return std::move(page).end();

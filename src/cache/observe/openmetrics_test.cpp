@@ -28,6 +28,20 @@ TEST(OpenMetrics, CountsOfACache_AreSamplesWithItsName) {
   EXPECT_TRUE(page.ends_with("\n# EOF\n"));
 }
 
+TEST(OpenMetrics, Tenants_AreLabels) {
+  CacheStats stats;
+  stats.tenants = {{.hits = 1}, {.name = "a\"", .misses = 2, .bytes_used = 3_KiB}};
+  const std::string page = openmetrics(stats);
+  const auto line = [](std::string_view name, std::string_view more) {
+    return "headrace_cache_tenant_" + std::string(name) +
+           "{cache=\"cache\",tenant=" + std::string(more);
+  };
+  EXPECT_TRUE(has_line(page, line("accesses_total", "\"\",state=\"ready\"} 1"))) << page;
+  EXPECT_TRUE(has_line(page, line("accesses_total", "\"a\\\"\",state=\"other\"} 2"))) << page;
+  EXPECT_TRUE(has_line(page, line("used_bytes", "\"a\\\"\"} 3072"))) << page;
+  EXPECT_EQ(openmetrics(CacheStats{}).find("tenant"), std::string::npos);
+}
+
 TEST(OpenMetrics, NothingCounted_HasNoQuantiles) {
   EXPECT_EQ(openmetrics(CacheStats{}).find("quantile"), std::string::npos);
 }

@@ -41,10 +41,20 @@ namespace headrace {
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
   if (longest_.load() == 0 && !goes_on(extent)) [[likely]]
     return of(extent).access(extent, options);
-  const Extent asked = extent;  // a callback that runs meanwhile may free the caller's
+  return access_counted(extent, options);
+}
+
+[[gnu::noinline]] Block CacheShards::access_counted(const Extent& asked,
+                                                    const AccessOptions& options) {
+  const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
-  Started all(options.priority);
-  access_across(asked, block, options, all);
+  if (mask_ == 0 || (longest_.load() == kCounted && !goes_on(extent))) {
+    block = of(extent).access(extent, options);
+  } else {
+    Started all(options.priority);
+    access_across(extent, block, options, all);
+  }
+  count(options.tenant, block);
   return block;
 }
 
@@ -75,9 +85,9 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
   Started all(options.priority);
   for (std::size_t begin = 0, end = 0; begin < extents.size(); begin = end) {
     CacheCore& core = of(extents[begin]);
-    bool across = longest_.load() > 0;
+    bool across = mask_ > 0 && longest_.load() > kCounted;
     for (; end < extents.size() && &of(extents[end]) == &core; ++end) {
-      across = across || goes_on(extents[end]);
+      across = across || (mask_ > 0 && goes_on(extents[end]));
     }
     if (!across) {
       core.access(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin), options,
@@ -86,43 +96,7 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
     }
     for (std::size_t i = begin; i < end; ++i) access_across(extents[i], blocks[i], options, all);
   }
-}
-
-// An access in a cache with blocks that continue into another stretch.
-void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
-                                Started& all) {
-  CacheCore& own = of(extent);
-  if (writable_ && extent.valid() && extent.length.value > 0 && goes_on(extent)) {
-    return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
-  }
-  if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
-    return own.access({&extent, 1}, {&block, 1}, options, &all);
-  }
-  note(extent);
-  if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) {
-    own.use(range_of(extent), options);
-  } else {
-    own.access({&extent, 1}, {&block, 1}, options, &all);
-  }
-  if (!goes_on(extent)) return;
-  // Plans of the other stretches: their items may lie in this extent.
-  const Range range = range_of(extent);
-  any_shard(range.object, (range.offset >> shift_) + 1, (range.end() - 1) >> shift_,
-            [&](CacheCore& core) {
-              if (&core != &own) core.use(range, options);
-              return false;
-            });
-}
-
-// Looks into the shards of earlier stretches, where a block that covers the extent may begin.
-bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
-                              Block& block) const {
-  const Range range = range_of(extent);
-  const std::uint64_t longest = longest_.load();
-  const std::uint64_t first = (range.offset - std::min(range.offset, longest)) >> shift_;
-  return any_shard(range.object, first, range.offset >> shift_, [&](CacheCore& core) {
-    return core.may_cover(range) && core.find_there(extent, options, block);
-  });
+  for (const Block& block : blocks) count(options.tenant, block);
 }
 
 // The accesses of one call in one shard that a hit without the lock did not serve.
@@ -174,6 +148,8 @@ void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, 
   };
   if (!state_.origin.here()) return refuse_all(Block::Refusal::forked);
   if (core_.is_foreign(options_)) return refuse_all(Block::Refusal::foreign_plan);
+  if (!has_tenant(state_.options, options_.tenant))
+    return refuse_all(Block::Refusal::foreign_tenant);
   if (extents.size() > 1 && !options_.write) serve_all(extents, blocks);
   Started own(options_.priority);
   Started& all = together == nullptr ? own : *together;
@@ -356,8 +332,10 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
   Miss miss(*this, extent, block);
   const Result<Destination>& to = miss.targets.first();
   miss.request = {.node = to ? to->node : std::uint16_t{0},
+                  .tenant = number_of(options_.tenant),
                   .extent = extent,
                   .priority = options_.priority,
+                  .keep = options_.keep,
                   .write = options_.write};
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
@@ -501,6 +479,9 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   const Blocks::Dirty dirty = state_.blocks.dirty(nullptr, ~std::uint64_t{0});
   if (!too_large && dirty.failed > 0) {
     return refuse(request.extent, block, Writes::cannot_go_back(request.extent, *dirty.error));
+  }
+  if (node.tenants != nullptr && node.tenants->is_full()) {
+    return refuse(request.extent, block, node.tenants->full());
   }
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   using Refusal = Block::Refusal;

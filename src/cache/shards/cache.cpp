@@ -49,6 +49,9 @@ Status check_chain(const CacheOptions& options) {
                 "{} budgets above a chain; give one, and each of several a cache of its own",
                 options.budgets.size());
   }
+  if (!options.tenants.empty()) {
+    return fail(ErrorCode::invalid, "tenants in a chain; leave one of both out");
+  }
   return {};
 }
 
@@ -292,6 +295,7 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
   options.budgets.insert(options.budgets.end(), options.chain.begin(), options.chain.end());
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
   HEADRACE_TRY_STATUS(check_shards(options));
+  HEADRACE_TRY_STATUS(TenantOrders::check(options.tenants));
   const std::size_t shards = options.shards != 0
                                  ? options.shards
                                  : automatic(options, std::thread::hardware_concurrency());
@@ -326,6 +330,11 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
     cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), this, i, shards));
   }
+  if (!options.tenants.empty() || options.curve) {
+    counts_ = std::make_unique<TenantCounts>(options.tenants);
+    longest_ = kCounted;
+  }
+  if (options.curve) reuse_ = std::make_unique<ReuseSample>();
   ++mover_.caches_;
 }
 
@@ -519,7 +528,14 @@ CacheStats CacheShards::stats() const {
     all.bytes_used += one.bytes_used;
     all.bytes_pinned += one.bytes_pinned;
     all.blocks += one.blocks;
+    all.tenants.resize(one.tenants.size());
+    for (std::size_t i = 0; i < one.tenants.size(); ++i) {
+      all.tenants[i].evictions += one.tenants[i].evictions;
+      all.tenants[i].bytes_used += one.tenants[i].bytes_used;
+      all.tenants[i].bytes_pinned += one.tenants[i].bytes_pinned;
+    }
   }
+  if (!all.tenants.empty()) counts_->add_to(all.tenants);
   all.wait_time = percentiles(wait_time);
   all.copy_latency = percentiles(copy_latency);
   return all;
@@ -568,5 +584,11 @@ void Cache::clear() { shards_->clear(); }
 Status Cache::resize(NodeId node, Bytes budget) { return shards_->resize(node, budget); }
 
 CacheStats Cache::stats() const { return shards_->stats(); }
+
+Result<std::vector<CacheCurvePoint>> Cache::miss_ratio_curve() const {
+  return shards_->miss_ratio_curve();
+}
+
+Result<TenantId> Cache::tenant(std::string_view name) const { return shards_->tenant(name); }
 
 }  // namespace headrace

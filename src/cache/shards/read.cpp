@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads: accesses to the blocks of a grid.
+// Accesses over several shards: extents that continue into another stretch, and reads, which access
+// the blocks of a grid.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -11,6 +13,65 @@
 #include "core/fail.h"
 
 namespace headrace {
+
+void CacheShards::count(TenantId tenant, const Block& block) {
+  if (counts_ == nullptr || !here()) return;  // in a child of fork() the sample's lock may be held
+  counts_->count(tenant, block.hit());
+  if (reuse_ == nullptr || !block.extent().valid() || block.extent().length == 0_B) return;
+  try {
+    reuse_->access(block.extent());
+  } catch (const std::bad_alloc&) {
+    // The curve lacks this access.
+  }
+}
+
+Result<TenantId> CacheShards::tenant(std::string_view name) const {
+  return counts_ == nullptr ? TenantCounts::no_such(name) : counts_->find(name);
+}
+
+Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  if (reuse_ != nullptr) return reuse_->curve(counts_->sum());
+  return fail(ErrorCode::invalid, "the cache samples no accesses; set CacheOptions::curve");
+}
+
+// An access in a cache with blocks that continue into another stretch.
+void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
+                                Started& all) {
+  CacheCore& own = of(extent);
+  if (writable_ && extent.valid() && extent.length.value > 0 && goes_on(extent)) {
+    return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
+  }
+  if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
+    return own.access({&extent, 1}, {&block, 1}, options, &all);
+  }
+  note(extent);
+  if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) {
+    own.use(range_of(extent), options);
+  } else {
+    own.access({&extent, 1}, {&block, 1}, options, &all);
+  }
+  if (!goes_on(extent)) return;
+  // Plans of the other stretches: their items may lie in this extent.
+  const Range range = range_of(extent);
+  any_shard(range.object, (range.offset >> shift_) + 1, (range.end() - 1) >> shift_,
+            [&](CacheCore& core) {
+              if (&core != &own) core.use(range, options);
+              return false;
+            });
+}
+
+// Looks into the shards of earlier stretches, where a block that covers the extent may begin.
+bool CacheShards::find_before(const Extent& extent, const AccessOptions& options,
+                              Block& block) const {
+  const Range range = range_of(extent);
+  const std::uint64_t longest = longest_.load();
+  const std::uint64_t first = (range.offset - std::min(range.offset, longest)) >> shift_;
+  return any_shard(range.object, first, range.offset >> shift_, [&](CacheCore& core) {
+    return core.may_cover(range) && core.find_there(extent, options, block);
+  });
+}
+
 namespace {
 
 // Blocks in flight for one read: enough to keep an SSD's queue busy, and few pins.

@@ -24,6 +24,8 @@
 #include <span>
 #include <vector>
 
+#include "cache/accounts/curve.h"
+#include "cache/accounts/tenants.h"
 #include "cache/core.h"
 #include "cache/shards/syncs.h"
 #include "headrace/cache.h"
@@ -40,8 +42,8 @@ class CacheShards {
   // The number of shards that CacheOptions::shards = 0 gives with that many CPUs.
   static std::size_t automatic(const CacheOptions& options, std::size_t cpus);
 
-  // Null: there are several.
-  CacheCore* only() const { return mask_ == 0 ? cores_[0].get() : nullptr; }
+  // Null: there are several, or accesses are counted.
+  CacheCore* only() const { return mask_ == 0 && counts_ == nullptr ? cores_[0].get() : nullptr; }
   // Whether this process made it. False in a child of fork().
   bool here() const { return cores_[0]->origin().here(); }
 
@@ -61,6 +63,8 @@ class CacheShards {
   void clear();
   Status resize(NodeId node, Bytes budget);
   CacheStats stats() const;
+  Result<TenantId> tenant(std::string_view name) const;
+  Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
 
  private:
   CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards);
@@ -99,6 +103,8 @@ class CacheShards {
     return false;
   }
   void note(const Extent& extent);
+  Block access_counted(const Extent& extent, const AccessOptions& options);
+  void count(TenantId tenant, const Block& block);
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all);
   bool find_before(const Extent& extent, const AccessOptions& options, Block& block) const;
@@ -110,10 +116,15 @@ class CacheShards {
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   Syncs syncs_;                                    // of files that were written
+  // Null: there are no tenants, and no curve is wanted.
+  std::unique_ptr<TenantCounts> counts_;
+  std::unique_ptr<ReuseSample> reuse_;  // null: no curve is wanted
   std::size_t mask_ = 0;
   unsigned shift_ = 0;         // log2 of the bytes of a stretch
   unsigned shards_shift_ = 0;  // log2 of the shards
-  // The longest extent so far that continues into another stretch; 0: none does.
+  // The longest extent so far that continues into another stretch; 0: none does, and accesses are
+  // not counted; kCounted: none does.
+  static constexpr std::uint64_t kCounted = 1;
   std::atomic<std::uint64_t> longest_{0};
   std::atomic<std::uint64_t> largest_{0};  // no block is longer: the largest share so far
 };

@@ -77,13 +77,13 @@ PinSlot* Hits::free_slot() {
 
 void Hits::pin(CacheEntry& entry) {
   ++pins_;
-  if (entry.pins++ == 0) pinned_bytes_ += entry.length;
+  if (entry.pins++ == 0) pinned_bytes_[entry.tenant] += entry.length;
 }
 
 bool Hits::unpin(CacheEntry& entry) {
   --pins_;
   if (--entry.pins > 0) return false;
-  if (entry.data != nullptr) pinned_bytes_ -= entry.length;
+  if (entry.data != nullptr) pinned_bytes_[entry.tenant] -= entry.length;
   return true;
 }
 
@@ -112,14 +112,14 @@ bool Hits::may_go(std::span<Frame* const> frames, bool planned_too) {
       asked_, [&](const CacheEntry* entry) { return entry->droppable(planned_too); });
 }
 
-std::uint64_t Hits::pinned_bytes() const {
+Hits::ByTenant Hits::pinned_bytes() const {
   std::vector<CacheEntry*> entries = readers.pinned();
   std::ranges::sort(entries);
   const auto repeated = std::ranges::unique(entries);
   entries.erase(repeated.begin(), repeated.end());
-  std::uint64_t bytes = pinned_bytes_;
+  ByTenant bytes = pinned_bytes_;
   for (const CacheEntry* entry : entries) {
-    if (entry->pins == 0 && entry->data != nullptr) bytes += entry->length;
+    if (entry->pins == 0 && entry->data != nullptr) bytes[entry->tenant] += entry->length;
   }
   return bytes;
 }

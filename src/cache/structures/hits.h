@@ -5,6 +5,7 @@
 // Thread-safe where a function says so; the rest is called under the shard's lock.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -50,7 +51,7 @@ class Hits {
   bool unpin(CacheEntry& entry);
   // Its bytes are no longer its own.
   void forget_bytes(const CacheEntry& entry) {
-    if (entry.pins > 0) pinned_bytes_ -= entry.length;
+    if (entry.pins > 0) pinned_bytes_[entry.tenant] -= entry.length;
   }
   // Makes `pins` of these entries count all their pins, until open() of blocks.h.
   void count_pins(std::span<CacheEntry* const> entries);
@@ -63,8 +64,9 @@ class Hits {
   // Whether all of these can be dropped now. Counts their pins.
   bool may_go(std::span<Frame* const> frames, bool planned_too);
   std::uint64_t pins() const { return pins_; }
-  // Bytes of pinned blocks. Each block counts once.
-  std::uint64_t pinned_bytes() const;
+  // Bytes of pinned blocks by the number of their tenant. Each block counts once.
+  using ByTenant = std::array<std::uint64_t, CacheEntry::kMostTenants>;
+  ByTenant pinned_bytes() const;
 
   // Changed under the lock; read by hits without it.
   RangeIndex<CacheEntry> index;
@@ -77,7 +79,7 @@ class Hits {
 
   bool open_ = true;
   alignas(64) std::uint64_t pins_ = 0;  // counted ones
-  std::uint64_t pinned_bytes_ = 0;      // by counted pins
+  ByTenant pinned_bytes_{};             // by counted pins
   std::vector<CacheEntry*> asked_;      // reused by each may_go()
 };
 

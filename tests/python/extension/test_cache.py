@@ -253,6 +253,45 @@ def test_invalidate_and_friends(
         cache.resize(777, 1)
 
 
+def test_tenants_share_a_cache(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    tenants = {"a": (0.5, 1.0), "b": (0.0, 0.25)}
+    cache = headrace.Cache(mover, {memory_node: 8 << 16}, tenants=tenants)
+    for at in range(0, 32 << 16, 1 << 16):
+        extent = file.extent(at, 1 << 16)
+        cache.access(extent, tenant="b", keep="shorter").wait()
+        cache.read(extent, tenant="b")
+        cache.view(extent, tenant="b")
+    cache.access_all([file.extent(0, 1 << 16)], tenant="a", keep="longer")[0].wait()
+    with cache.prefetch([file.extent(1 << 20, 1 << 16)], tenant="a"):
+        cache.readinto(file.extent(1 << 20, 10), bytearray(10), tenant="a")
+    others, a, b = cache.stats().tenants
+    assert (others.name, a.name, b.name) == ("", "a", "b")
+    assert others.hits + others.misses == 0 and a.hits + a.misses >= 2
+    assert b.bytes_used <= 2 << 16 and b.evictions > 0 and b.hits > 0
+    assert 'headrace_cache_tenant_used_bytes{cache="cache",tenant="b"}' in cache.metrics()
+    with pytest.raises(headrace.AbsentError, match="no tenant 'c'"):
+        cache.access(file.extent(0, 10), tenant="c")
+    with pytest.raises(headrace.InvalidError, match="normal, longer, shorter"):
+        cache.access(file.extent(0, 10), keep="for ever")  # type: ignore[arg-type]
+    with pytest.raises(headrace.InvalidError, match="add up"):
+        headrace.Cache(mover, {memory_node: 1 << 20}, tenants={"a": (0.6, 1), "b": (0.6, 1)})
+
+
+def test_a_curve_gives_the_misses_of_each_budget(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    cache = headrace.Cache(mover, {memory_node: 1 << 20}, curve=True)
+    assert cache.miss_ratio_curve() == []
+    for _ in range(4):
+        for at in range(0, 4 << 16, 1 << 16):
+            cache.access(file.extent(at, 1 << 16)).wait()
+    assert cache.miss_ratio_curve() == [(4 << 16, 0.25)]
+    with pytest.raises(headrace.InvalidError, match="curve"):
+        headrace.Cache(mover, {memory_node: 1 << 20}).miss_ratio_curve()
+
+
 def test_caches_that_make_no_sense(
     machine: headrace.Machine, mover: headrace.Mover, memory_node: int
 ) -> None:
