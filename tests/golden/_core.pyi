@@ -778,11 +778,11 @@ def relocate(machine: Machine, buffer: Buffer, placement: Placement | str) -> No
     """
 
 class File(Object):
-    """A file as an object: its extents can be moved and cached."""
+    """A file or block device as an object: its extents can be moved and cached."""
 
     @staticmethod
     def open(machine: Machine, path: str | os.PathLike, *, writable: bool = False, direct: bool = True) -> File:
-        """Opens a file, past the page cache (O_DIRECT) if `direct` and possible."""
+        """Opens a file or block device, past the page cache (O_DIRECT) if `direct` and possible. A `writable` device belongs to this File alone: DeniedError if it is mounted, or in use in another way."""
 
     @property
     def path(self) -> pathlib.Path:
@@ -799,7 +799,7 @@ class File(Object):
 
     def version(self) -> tuple[int, int, int, int]:
         """
-        Inode, size, and the times of the last write and change in nanoseconds. If it differs from an earlier one, someone wrote to the file: invalidate() its copies. Two changes within a tick of the file system's clock (4 ms) may give one version.
+        Inode, size, and the times of the last write and change in nanoseconds. If it differs from an earlier one, someone wrote to the file: invalidate() its copies. Two changes within a tick of the file system's clock (4 ms) may give one version. A block device has none (UnsupportedError).
         """
 
     def sync(self) -> None:
