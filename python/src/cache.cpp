@@ -16,6 +16,38 @@
 
 namespace headrace::python {
 
+// Memories with their budgets, in order.
+struct Budgets {
+  std::vector<std::pair<NodeId, Bytes>> all;
+};
+
+}  // namespace headrace::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<headrace::python::Budgets> {
+  using Pairs = make_caster<std::vector<std::pair<headrace::NodeId, headrace::Bytes>>>;
+  NB_TYPE_CASTER(headrace::python::Budgets,
+                 const_name("collections.abc.Mapping[int, int] | ") + Pairs::Name)
+
+  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
+    object pairs = borrow(source);
+    if (PyObject_HasAttrString(source.ptr(), "items") != 0) {
+      pairs = steal(PyMapping_Items(source.ptr()));
+    }
+    Pairs inner;
+    PyErr_Clear();
+    if (!pairs.is_valid() || !inner.from_python(pairs, flags, cleanup)) return false;
+    value.all = std::move(inner.value);
+    return true;
+  }
+};
+
+}  // namespace nanobind::detail
+
+namespace headrace::python {
+
 using namespace nb::literals;
 
 void report_left(const CacheOwner& owner) {
@@ -285,8 +317,8 @@ constexpr const char* kOptionsOfCache =
     "first touch. `shards`: number of parts, a power of two, each with a lock and an equal share "
     "of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can "
     "be written (access with write=True); with several shards, no extent may cross a multiple of "
-    "their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are "
-    "demoted to them instead of evicted, and promoted when accessed. `trace`: a file for the lives "
+    "their stretch. `chain`: budgets of further memories, the fastest first: blocks are demoted to "
+    "them instead of evicted, and promoted when accessed. `trace`: a file for the lives "
     "of blocks, which ui.perfetto.dev shows; complete when the cache is gone. "
     "`before_write_back`: called as f(extent, bytes) before each write-back, for a log that must "
     "be on the device first; several threads may call it at once. It must not use the cache. If it "
@@ -438,13 +470,13 @@ void bind_cache_class(nb::module_& m) {
       "else holds are freed with it, sooner or later.");
   cache.def(
       "__init__",
-      [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
+      [](CacheRef* self, const MoverRef& mover, const Budgets& budgets,
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
-         std::size_t shards, bool writable, std::vector<std::pair<NodeId, Bytes>> chain,
+         std::size_t shards, bool writable, const Budgets& chain,
          const std::optional<std::filesystem::path>& trace, nb::handle before_write_back) {
-        CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
-                             .chain = std::move(chain),
+        CacheOptions options{.budgets = budgets.all,
+                             .chain = chain.all,
                              .slab = slab,
                              .pages = pages.get(),
                              .reserve = reserve,
@@ -455,7 +487,7 @@ void bind_cache_class(nb::module_& m) {
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "trace"_a = nb::none(),
+      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::dict(), "trace"_a = nb::none(),
       "before_write_back"_a = nb::none(), kOptionsOfCache);
   bind_accesses(cache);
   bind_writes(cache);

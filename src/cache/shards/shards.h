@@ -54,6 +54,7 @@ class CacheShards {
   bool invalidate(const Extent& extent);
   Status discard(const Extent& extent, Nanoseconds timeout);
   Status write_back(const WriteBackOptions& options);
+  Status write_back(const WriteBackOptions& options, Patience& patience);
   Status sync(const WriteBackOptions& options);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
