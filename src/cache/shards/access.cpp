@@ -92,7 +92,7 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
 void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
                                 Started& all) {
   CacheCore& own = of(extent);
-  if (writable_ && extent.valid() && extent.length.value > 0 && goes_on(extent)) {
+  if (extent.valid() && may_change(extent) && extent.length.value > 0 && goes_on(extent)) {
     return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
@@ -139,7 +139,7 @@ class CacheAccess {
   void refuse(const Extent& extent, Block& block, Error why);
 
  private:
-  enum class Next : std::uint8_t { done, submit, elsewhere, below, grow, await_slab, wait };
+  enum class Next : std::uint8_t { done, submit, elsewhere, again, grow, await_slab, wait };
   struct Step;
   struct Miss;
   void refuse(const Extent& extent, Block& block, Block::Refusal why);
@@ -355,7 +355,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
   Miss miss(*this, extent, block);
   const Result<Destination>& to = miss.targets.first();
   miss.request = {.node = to ? to->node : std::uint16_t{0},
-                  .extent = extent,
+                  .extent = whole_chunks(extent),
                   .priority = options_.priority,
                   .write = options_.write};
   Backoff naps(kFirstSleep, kLongestSleep);
@@ -368,7 +368,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       all.submit();  // the fence takes a while
       return count_victims(miss.request.node);
     }
-    if (step.next == Next::below) {
+    if (step.next == Next::again) {
       // Ends those that find no space, so that their blocks can be evicted.
       if (miss.request.last_resort) core_.moves_.start_due();
       continue;
@@ -431,8 +431,9 @@ CacheAccess::Step CacheAccess::look(Miss& miss, const Result<Destination>& to) {
 
 CacheAccess::Next CacheAccess::without_space(Miss& miss, const Result<Destination>& to) {
   if (miss.targets.more()) return Next::elsewhere;
-  if (to && state_.space.go_on_in_chain(miss.request)) return Next::below;
+  if (to && state_.space.go_on_in_chain(miss.request)) return Next::again;
   if (to && state_.options.chain.empty()) miss.request.node = miss.targets.again();
+  if (std::exchange(miss.request.extent, miss.extent) != miss.extent) return Next::again;
   const bool fits = miss.request.extent.length.value <= state_.space.node(miss.request.node).budget;
   if (to && fits && state_.options.writable && state_.blocks.clean_some(miss.request.node) &&
       may_wait(miss.turn, options_.lock_timeout)) {

@@ -30,6 +30,9 @@
 
 namespace headrace {
 
+// The chunks of a UserSource around an extent; the extent itself of another object.
+Extent whole_chunks(const Extent& extent);
+
 class CacheShards {
  public:
   static constexpr std::size_t kMost = 256;
@@ -98,6 +101,10 @@ class CacheShards {
       if (visit(*cores_[number])) return true;
     }
     return false;
+  }
+  // Whether the cache may hold newer bytes than the source. Requires: it has an object.
+  bool may_change(const Extent& extent) const {
+    return writable_ && extent.object->user_source() == nullptr;
   }
   void note(const Extent& extent);
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
