@@ -778,11 +778,15 @@ def relocate(machine: Machine, buffer: Buffer, placement: Placement | str) -> No
     """
 
 class File(Object):
-    """A file or block device as an object: its extents can be moved and cached."""
+    """
+    A file or block device as an object: its extents can be moved and cached.
+    """
 
     @staticmethod
     def open(machine: Machine, path: str | os.PathLike, *, writable: bool = False, direct: bool = True) -> File:
-        """Opens a file or block device, past the page cache (O_DIRECT) if `direct` and possible. A `writable` device belongs to this File alone: DeniedError if it is mounted, or in use in another way."""
+        """
+        Opens a file or block device, past the page cache (O_DIRECT) if `direct` and possible. A `writable` device belongs to this File alone: DeniedError if it is mounted, or in use in another way.
+        """
 
     @property
     def path(self) -> pathlib.Path:

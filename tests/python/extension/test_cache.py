@@ -401,7 +401,7 @@ def test_a_chain_needs_another_memory(mover: headrace.Mover, memory_node: int) -
         headrace.Cache(mover, budgets, chain=budgets, writable=True)
     with pytest.raises(headrace.InvalidError, match="0 budgets above a chain"):
         headrace.Cache(mover, {}, chain=budgets)
-    with pytest.raises(headrace.InvalidError, match="a budget for node 77"):
+    with pytest.raises(headrace.InvalidError, match="a budget for no node 77"):
         headrace.Cache(mover, {77: BUDGET}, chain=budgets)
     cache = headrace.Cache(mover, budgets, chain={})
     assert (cache.stats().promotions, cache.stats().demotions) == (0, 0)
