@@ -3,6 +3,7 @@
 #
 #   make demo      measure this machine, run a query, leave out/report.html
 #   make test      build and run every test of the project
+#   make soak      tests under faults for hours: what was lost or stale
 #   make install   the packages headrace and headrace-bench with its programs, in .venv
 #   make docs      the site of guides, references, decisions and results, in build/site
 #   make wheel     wheels for other machines, in dist
@@ -24,7 +25,7 @@ sources := $(shell find src include python cmake machines benchmarks dsa_sim tes
 
 # Each recipe uses all cores by itself, and two of them would build in one folder.
 .NOTPARALLEL:
-.PHONY: help demo test install docs wheel clean FORCE
+.PHONY: help demo test soak install docs wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +36,11 @@ demo: .venv/.package-installed
 
 test:
 	@tools/test.sh
+
+soak: .venv/.package-installed
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j$(JOBS) --target cache_test explore_test kvcache_shared_test
+	@.venv/bin/python tools/soak.py $(SOAK_OPTIONS)
 
 install: .venv/.programs-installed
 	@echo "installed in .venv: the Python packages headrace and headrace-bench, the command" \

@@ -14,7 +14,8 @@
 // - access() waits for no copy. It finds a block that is ready or in flight, or starts one.
 // - Where a CPU can address the source, a Block always has a place to read from at once.
 // - No access returns old bytes, if each change of a source is followed by invalidate().
-// - Only extents that were asked for are cached: it is no page cache.
+// - Only extents that were asked for are cached, and the rest of the chunks of a UserSource: it is
+//   no page cache.
 //
 // Writing (CacheOptions::writable):
 //
@@ -265,7 +266,8 @@ struct AccessOptions {
 struct ReadOptions {
   // Largest block, rounded down to a power of two; more than 0. Reads go through aligned blocks
   // from 64 KiB (or `block`, if that is less) up to this size, so that reads of any shape share
-  // copies. A read fetches at most 64 KiB more than it needs at each end.
+  // copies. A read fetches at most 64 KiB more than it needs at each end, of a UserSource whole
+  // chunks.
   Bytes block = 1_MiB;
   // For each block; more than 0.
   Nanoseconds timeout = std::chrono::seconds{60};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file as an object: its extents can be moved and cached.
+// A file or block device as an object: its extents can be moved and cached.
 //
 // Opened with O_DIRECT, past the page cache, where the file system allows it, so reads return the
 // device's bytes. Exception: reads into GPU memory may take bytes from the page cache where it
@@ -7,6 +7,9 @@
 // gives io errors, never stale or zero bytes. If it grows, update_size() makes the new part usable.
 // Two Files of one path are two objects: a cache keeps copies of each, and Cache::invalidate() of
 // one drops none of the other. A child of fork() may also use a File. Thread-safe.
+//
+// A block device opened writable belongs to that File alone (O_EXCL): it cannot be mounted, or
+// opened writable as another File. Programs that open it without O_EXCL can still write to it.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +55,10 @@ class File final : public Object {
  public:
   ~File();
 
-  // Opens a file. Its node is the storage device of the path, or the machine's first storage node
-  // if the machine does not know that device.
-  // Errors: absent; denied; io; invalid: not a regular file, an empty name; unsupported: the
-  // machine has no storage node.
+  // Opens a file or block device. Its node is the storage device of the path, or the machine's
+  // first storage node if the machine does not know that device.
+  // Errors: absent; denied: also a block device in use, if `writable`; io; invalid: another kind of
+  // file, an empty name; unsupported: the machine has no storage node.
   static Result<std::unique_ptr<File>> open(const Machine& machine,
                                             const std::filesystem::path& path,
                                             FileOptions options = {});
@@ -68,7 +71,8 @@ class File final : public Object {
   Result<Bytes> update_size();
   // The version now. If it differs from an earlier one, someone wrote to the file: invalidate() its
   // copies (cache.h). Write-backs of a cache change it too: read it again after sync(). Read it
-  // before the first access, so that no change between both is missed. Errors: io.
+  // before the first access, so that no change between both is missed. Errors: io; unsupported: a
+  // block device, which has no times of changes.
   Result<FileVersion> version() const;
   // Makes durable what was written to the file, by anyone (fdatasync). Errors: io. Then the kernel
   // may have dropped bytes that it could not write, and a repetition may succeed without them.

@@ -110,7 +110,7 @@ struct Node {
   CpuSet cpus;                  // local CPUs; empty for a CPU-less node
   std::vector<AccessAttributes> access;
   std::map<NodeId, unsigned> distances;  // by SLIT: 10 is local; only memory nodes
-  std::string path;                      // for storage: a directory on it; else empty
+  std::string path;                      // for storage: a directory on it, or the device
   // The socket (package) that it is attached to, by the firmware's number. Nothing: unknown, or not
   // local to one socket.
   std::optional<unsigned> socket;

@@ -119,8 +119,9 @@ def _wrong_inside(kind: ast.Subscript, value: Any, look: _Look) -> _Wrong:
         if refused and not isinstance(value, str):
             yield refused
     elif head == "Sequence":
-        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-            if refused and (isinstance(value, str | bytes) or not hasattr(value, "__iter__")):
+        never = isinstance(value, str | bytes | Mapping)
+        if never or not isinstance(value, Sequence):
+            if refused and (never or not hasattr(value, "__iter__")):
                 yield refused
             return
         for number, each in enumerate(value):

@@ -16,6 +16,38 @@
 
 namespace headrace::python {
 
+// Memories with their budgets, in order.
+struct Budgets {
+  std::vector<std::pair<NodeId, Bytes>> all;
+};
+
+}  // namespace headrace::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<headrace::python::Budgets> {
+  using Pairs = make_caster<std::vector<std::pair<headrace::NodeId, headrace::Bytes>>>;
+  NB_TYPE_CASTER(headrace::python::Budgets,
+                 const_name("collections.abc.Mapping[int, int] | ") + Pairs::Name)
+
+  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
+    object pairs = borrow(source);
+    if (PyObject_HasAttrString(source.ptr(), "items") != 0) {
+      pairs = steal(PyMapping_Items(source.ptr()));
+    }
+    Pairs inner;
+    PyErr_Clear();
+    if (!pairs.is_valid() || !inner.from_python(pairs, flags, cleanup)) return false;
+    value.all = std::move(inner.value);
+    return true;
+  }
+};
+
+}  // namespace nanobind::detail
+
+namespace headrace::python {
+
 using namespace nb::literals;
 
 void report_left(const CacheOwner& owner) {
@@ -303,8 +335,8 @@ constexpr const char* kOptionsOfCache =
     "first touch. `shards`: number of parts, a power of two, each with a lock and an equal share "
     "of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can "
     "be written (access with write=True); with several shards, no extent may cross a multiple of "
-    "their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are "
-    "demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the "
+    "their stretch. `chain`: budgets of further memories, the fastest first: blocks are demoted to "
+    "them instead of evicted, and promoted when accessed. `tenants`: users of the "
     "cache, by name: the share of each budget that others cannot take, and the most that it can "
     "have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for "
     "miss_ratio_curve(). `trace`: a file for the lives "
@@ -486,14 +518,14 @@ void bind_cache_class(nb::module_& m) {
       "else holds are freed with it, sooner or later.");
   cache.def(
       "__init__",
-      [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
+      [](CacheRef* self, const MoverRef& mover, const Budgets& budgets,
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
-         std::size_t shards, bool writable, std::vector<std::pair<NodeId, Bytes>> chain,
+         std::size_t shards, bool writable, const Budgets& chain,
          const std::map<std::string, std::pair<double, double>>& tenants, bool curve,
          const std::optional<std::filesystem::path>& trace, nb::handle before_write_back) {
-        CacheOptions options{.budgets = {budgets.begin(), budgets.end()},
-                             .chain = std::move(chain),
+        CacheOptions options{.budgets = budgets.all,
+                             .chain = chain.all,
                              .slab = slab,
                              .pages = pages.get(),
                              .reserve = reserve,
@@ -508,7 +540,7 @@ void bind_cache_class(nb::module_& m) {
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
       "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
-      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::make_tuple(), "tenants"_a = nb::dict(),
+      "shards"_a = 0, "writable"_a = false, "chain"_a = nb::dict(), "tenants"_a = nb::dict(),
       "curve"_a = false, "trace"_a = nb::none(), "before_write_back"_a = nb::none(),
       kOptionsOfCache);
   bind_accesses(cache);

@@ -319,11 +319,13 @@ void bind_buffer(nb::module_& m) {
 }
 
 void bind_file(nb::module_& m) {
-  nb::class_<FileRef, ObjectRef>(m, "File",
-                                 "A file as an object: its extents can be moved and cached.")
+  nb::class_<FileRef, ObjectRef>(
+      m, "File", "A file or block device as an object: its extents can be moved and cached.")
       .def_static("open", &open_file, "machine"_a, "path"_a, nb::kw_only(), "writable"_a = false,
                   "direct"_a = true,
-                  "Opens a file, past the page cache (O_DIRECT) if `direct` and possible.")
+                  "Opens a file or block device, past the page cache (O_DIRECT) if `direct` and "
+                  "possible. A `writable` device belongs to this File alone: DeniedError if it is "
+                  "mounted, or in use in another way.")
       .def_prop_ro(
           "path", [](const FileRef& self) { return self.file->path(); },
           "The path that open() was given.")
@@ -343,7 +345,9 @@ void bind_file(nb::module_& m) {
           nb::sig("def version(self) -> tuple[int, int, int, int]"),
           "Inode, size, and the times of the last write and change in nanoseconds. If it differs "
           "from an earlier one, someone wrote to the file: invalidate() its copies. Two changes "
-          "within a tick of the file system's clock (4 ms) may give one version.")
+          "within a tick of the file system's clock (4 ms) may give one version. A block device "
+          "has "
+          "none (UnsupportedError).")
       .def(
           "sync",
           [](const FileRef& self) { unwrap(without_gil([&] { return self.file->sync(); })); },

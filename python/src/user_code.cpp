@@ -21,8 +21,8 @@ nb::handle referred(const Borrowed& reference) { return PyTuple_GET_ITEM(referen
 // that keeps the buffer never writes into the cache.
 class PythonSource final : public UserSource {
  public:
-  PythonSource(nb::handle reader, Bytes size, NodeId node, const std::string& version)
-      : UserSource(size, node, version), reader(reference_to(reader)) {}
+  PythonSource(nb::handle reader, Bytes size, NodeId node, const std::string& version, Bytes chunk)
+      : UserSource(size, node, version, chunk), reader(reference_to(reader)) {}
 
   Result<Bytes> read(std::uint64_t offset, std::span<std::byte> to) override {
     return in_python<Bytes>([&] {
@@ -94,8 +94,13 @@ UserSourceRef make_source(nb::handle reader, const Machine& machine) {
   if (!nb::try_cast(given, size) || size > UserSource::kMostBytes.value) {
     raise(ErrorCode::invalid, "the size of a source must be its number of bytes, below 2^63");
   }
-  const auto source = std::make_shared<PythonSource>(reader, Bytes{size}, nodes.front()->id,
-                                                     PythonSource::version_of(reader));
+  std::uint64_t chunk = 1;
+  if (nb::hasattr(reader, "chunk") &&
+      (!nb::try_cast(attribute_of(reader, "chunk"), chunk) || chunk == 0)) {
+    raise(ErrorCode::invalid, "the chunk of a source must be a number of bytes, at least 1");
+  }
+  const auto source = std::make_shared<PythonSource>(
+      reader, Bytes{size}, nodes.front()->id, PythonSource::version_of(reader), Bytes{chunk});
   return {{source, false, source->reader.get()}};
 }
 
@@ -150,7 +155,9 @@ void bind_user_source(nb::module_& m) {
           "which fills the buffer and returns the number of bytes. At most 16 threads call it at "
           "once. Each call ends in bounded time and does not use the cache. `version` "
           "is optional: if str(reader.version) changes, reads fail, and the new bytes need a new "
-          "UserSource. A short read or an exception fails the copy (IoError).");
+          "UserSource. A short read or an exception fails the copy (IoError). `chunk` is optional: "
+          "the bytes that read_into() produces at once (a compressed block). Reads fetch whole "
+          "chunks.");
 }
 
 }  // namespace headrace::python

@@ -490,10 +490,10 @@ bool CacheCore::invalidate(Extent extent) {
   return all;
 }
 
-Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
+Status CacheCore::forget(const Object& object, Patience& patience) {
   if (!state_.origin.here()) return {};  // no engine of this process reads it
   invalidate(whole(object));
-  return fills_.await_unread(object.id(), timeout);
+  return fills_.await_unread(object.id(), patience);
 }
 
 std::vector<ObjectId> CacheCore::reading() const {

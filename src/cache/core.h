@@ -149,11 +149,12 @@ class CacheCore {
   void refuse_across(const Extent& extent, Block& block, Bytes stretch);
 
   bool invalidate(Extent extent);
-  Status discard(const Extent& extent, Nanoseconds timeout);
-  Status write_back(const WriteBackOptions& options);
+  // The patience of one call is for all shards.
+  Status discard(const Extent& extent, Patience& patience);
+  Status write_back(const WriteBackOptions& options, Patience& patience);
   // Calls `then` under the lock.
   void use_files(const std::function<void(WrittenFiles&)>& then);
-  Status forget(const Object& object, Nanoseconds timeout);
+  Status forget(const Object& object, Patience& patience);
   std::vector<ObjectId> reading() const;
   void flush();
   void clear();

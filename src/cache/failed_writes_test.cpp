@@ -9,6 +9,7 @@
 
 #include "core/fail.h"
 #include "tests/support/cache_rig.h"
+#include "tests/support/manual_waiting.h"
 
 namespace headrace {
 namespace {
@@ -106,6 +107,63 @@ TEST(CacheFailedWriteTest, AccessWithoutVictims_DoesNotWaitForTheirHolders) {
   const Block block = test.rig.cache->access(test.unit(5), {.write = true, .stop = &stop});
   EXPECT_EQ(block.wait().error().code, ErrorCode::exhausted);
   EXPECT_FALSE(asked) << "it did not wait";
+}
+
+// Copies that do not end, under a clock that only sleeps advance.
+class LateRig {
+ public:
+  explicit LateRig(bool writable) : waiting(clock), source(64 * 4096), rig(options(writable)) {}
+  Nanoseconds taken(const std::function<Status()>& call) {
+    const Nanoseconds before = clock.now();
+    const Status status = call();
+    EXPECT_TRUE(!status && status.error().code == ErrorCode::timed_out);
+    return clock.now() - before;
+  }
+
+ private:
+  CacheRig::Options options(bool writable) {
+    return {.cache = {.slab = 64_KiB, .shards = 4, .writable = writable},
+            .budget = 1_MiB,
+            .clock = &clock,
+            .waiting = &waiting,
+            .observe = false};
+  }
+
+ public:
+  ManualClock clock;
+  ManualWaiting waiting;
+  Source source;
+  CacheRig rig;
+};
+
+TEST(CacheFailedWriteTest, LateWriteBacksOfAllShards_TakeOneTimeout) {
+  LateRig late(true);
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    Block block = late.rig.cache->access(late.source.at(i * 4096, 4096), {.write = true});
+    ASSERT_TRUE(block.wait_to_write());
+  }
+  late.rig.fake->hold(true);
+  Cache& cache = *late.rig.cache;
+  const Nanoseconds bound = std::chrono::seconds{10};
+  for (const auto& call : std::vector<std::function<Status()>>{
+           [&] { return cache.write_back({.timeout = bound}); },
+           [&] { return cache.sync({.timeout = bound}); },
+           [&] { return cache.discard(whole(late.source.object()), bound); },
+           [&] { return cache.forget(late.source.object(), bound); }}) {
+    EXPECT_LT(late.taken(call), bound + std::chrono::seconds{5});
+  }
+  EXPECT_GT(late.rig.cache->stats().bytes_dirty, 0_B);
+}
+
+TEST(CacheFailedWriteTest, ForgetWithoutABound_WaitsForTheCopy) {
+  LateRig late(false);
+  late.rig.fake->hold(true);
+  {
+    const Block block = late.rig.cache->access(late.source.at(0, 4096));
+  }
+  late.waiting.asleep = [&] { late.rig.fake->hold(false); };
+  const Status forgotten = late.rig.cache->forget(late.source.object(), Nanoseconds::max());
+  EXPECT_TRUE(forgotten) << forgotten.error().message;
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "core/fail.h"
 #include "core/thread.h"
 #include "core/waiting/backoff.h"
-#include "core/waiting/patience.h"
 #include "memory/memory.h"
 
 namespace headrace {
@@ -228,8 +227,7 @@ void Fills::lose_if_gone(std::uint16_t number) noexcept try {
   // The blocks have left the index; their slabs are released with the cache.
 }
 
-Status Fills::await_unread(ObjectId object, Nanoseconds timeout) {
-  Patience patience(state_.mover.clock(), state_.mover.waiting(), timeout);
+Status Fills::await_unread(ObjectId object, Patience& patience) {
   for (;;) {
     const std::uint32_t seen = state_.signals.ends.load();
     {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cache/blocks.h"
+#include "core/waiting/patience.h"
 #include "headrace/histogram.h"
 
 namespace headrace {
@@ -39,7 +40,7 @@ class Fills {
   // The same for a move of a chain to `entry`.
   void moved(CacheEntry& entry, const Error* why) noexcept;
   // Waits until no engine reads the object. Errors: as Cache::forget().
-  Status await_unread(ObjectId object, Nanoseconds timeout);
+  Status await_unread(ObjectId object, Patience& patience);
   // While it lives, the ends of copies wake the thread that waits for all.
   class AwaitAll;
 

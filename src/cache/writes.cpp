@@ -538,17 +538,15 @@ std::optional<Range> inside(const Extent& extent) {
   return Range{extent.object->id(), extent.offset, length};
 }
 
-Status CacheCore::discard(const Extent& extent, Nanoseconds timeout) {
+Status CacheCore::discard(const Extent& extent, Patience& patience) {
   HEADRACE_TRY_STATUS(state_.origin.check(kTheCache));
   const auto range = inside(extent);
-  Patience patience(state_.mover.clock(), state_.mover.waiting(), timeout);
   return range ? writes_.discard(*range, patience) : Status{};
 }
 
-Status CacheCore::write_back(const WriteBackOptions& options) {
+Status CacheCore::write_back(const WriteBackOptions& options, Patience& patience) {
   const auto range = options.extent ? inside(*options.extent) : std::nullopt;
   if (options.extent && !range) return {};
-  Patience patience(state_.mover.clock(), state_.mover.waiting(), options.timeout);
   return writes_.write_back(range ? &*range : nullptr, patience, options.stop, true);
 }
 

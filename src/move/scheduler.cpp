@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/fail.h"
+#include "headrace/storage/user_source.h"
 
 namespace headrace {
 namespace {
@@ -36,11 +37,23 @@ bool is_file(const Object& object) {
   return object.memory() == nullptr && !object.device_address();
 }
 
+// At most the next piece's bytes, if it begins at `position` of a UserSource: whole chunks.
+std::uint64_t in_chunks(const LinkQueue& queue, std::uint64_t position, std::uint64_t chunk) {
+  const std::uint64_t allowed = queue.engine->backend->capabilities().max_piece.value;
+  const std::uint64_t most = std::max(queue.piece, chunk - position % chunk);
+  if (allowed > 0 && most > allowed) return queue.piece;
+  return most - (position + most) % chunk;
+}
+
 // The length of the next piece of a queued segment.
 std::uint64_t next_length(const Segment& segment) {
   const std::uint64_t most = segment.queue->piece;
   const Move& move = *segment.move;
   if (segment.length <= most || move.list != nullptr) return segment.length;
+  if (const UserSource* const source = move.from.object->user_source()) {
+    const std::uint64_t position = move.from.offset + segment.offset;
+    return std::min(in_chunks(*segment.queue, position, source->chunk().value), segment.length);
+  }
   std::uint64_t odd = 0;
   if (most % kFileBlock == 0) {
     if (is_file(*move.from.object)) {

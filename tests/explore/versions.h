@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of memory that a writer changes while others read copies of them, and a check that what they
-// read could be: each read takes effect between its begin and its end, each write between its begin
-// and the return of invalidate() (linearizability of one row). For one schedule.
+// Rows of memory that a writer changes while others read copies of them, and a check that the reads
+// of each row are linearizable: a write ends with the return of invalidate(). For one schedule.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "tests/explore/explore.h"
 #include "tests/support/cache_rig.h"
+#include "tests/support/versioned.h"
 
 namespace headrace::explore {
 
@@ -28,7 +28,7 @@ class Versions {
   void number() {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       std::memset(source_.bytes().data() + i * row_, static_cast<int>(i), row_);
-      rows_[i].written = rows_[i].published = static_cast<unsigned>(i);
+      rows_[i].restart(static_cast<unsigned>(i));
     }
   }
 
@@ -39,26 +39,18 @@ class Versions {
   // Writes the next version and publishes it. One writer per row.
   template <class Publish>
   void write(std::size_t index, const Publish& publish) {
-    Row& row = rows_[index];
-    ++row.written;
-    std::memset(source_.bytes().data() + index * row_, static_cast<int>(row.written), row_);
+    const unsigned version = rows_[index].begin_write();
+    std::memset(source_.bytes().data() + index * row_, static_cast<int>(version), row_);
     publish();
-    row.published = row.written;
+    rows_[index].end_write(version);
   }
 
   // Reads by `get`, which returns the bytes of a copy.
   template <class Get>
   void read(std::size_t index, const Get& get) {
-    Row& row = rows_[index];
-    const unsigned published = row.published;
-    const unsigned seen_before = row.seen;
-    const std::span<const std::byte> bytes = get();
-    const unsigned version = version_of(bytes);
-    trial_.require(version >= published, "no read returns bytes older than invalidate()");
-    trial_.require(version <= row.written, "no read returns bytes that were never written");
-    trial_.require(version >= seen_before,
-                   "no read returns older bytes than one that ended before");
-    row.seen = std::max(row.seen, version);
+    const unsigned least = rows_[index].begin_read();
+    const char* const wrong = rows_[index].end_read(least, version_of(get()));
+    trial_.require(wrong == nullptr, wrong == nullptr ? "" : wrong);
   }
   unsigned version_of(std::span<const std::byte> bytes) const {
     trial_.require(bytes.size() == row_ || bytes.size() == row_ / 2,
@@ -70,15 +62,10 @@ class Versions {
   }
 
  private:
-  struct Row {
-    unsigned written = 0;
-    unsigned published = 0;
-    unsigned seen = 0;
-  };
   Trial& trial_;
   const std::uint64_t row_;
   test::Source source_;
-  std::vector<Row> rows_;
+  std::vector<test::Versioned<unsigned>> rows_;
 };
 
 }  // namespace headrace::explore

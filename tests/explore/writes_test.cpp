@@ -12,7 +12,9 @@
 
 #include "headrace/cache.h"
 #include "tests/explore/explore.h"
+#include "tests/support/cache_rig.h"
 #include "tests/support/chain_rig.h"
+#include "tests/support/versioned.h"
 
 namespace headrace::explore {
 namespace {
@@ -57,54 +59,49 @@ class Pages {
       trial_.require(may_fail, "a page can be written");
       return;
     }
-    trial_.require(version_of(*bytes) == page.written, "a writer sees the last write");
+    trial_.require(version_of(*bytes) == page.versions.begun(), "a writer sees the last write");
     trial_.require(!std::exchange(page.held, true), "one thread writes at a time");
-    ++page.written;
-    std::memset(bytes->data(), static_cast<int>(page.written), kPage / 2);
+    const unsigned mine = page.versions.begin_write();
+    std::memset(bytes->data(), static_cast<int>(mine), kPage / 2);
     ++turns_;  // others may run
-    std::memset(bytes->data() + kPage / 2, static_cast<int>(page.written), kPage / 2);
+    std::memset(bytes->data() + kPage / 2, static_cast<int>(mine), kPage / 2);
     page.held = false;
-    const unsigned mine = page.written;
     block = {};
-    page.ended = std::max(page.ended, mine);
+    page.versions.end_write(mine);
   }
   // Reads `count` pages by one access.
   void read(Cache& cache, std::size_t index, std::size_t count = 1) {
-    std::vector<Page> before(pages_.begin() + static_cast<std::ptrdiff_t>(index),
-                             pages_.begin() + static_cast<std::ptrdiff_t>(index + count));
+    std::vector<unsigned> least;
+    for (std::size_t i = 0; i < count; ++i) {
+      least.push_back(pages_[index + i].versions.begin_read());
+    }
     const Block block = cache.access(page(index, count), kReading);
     const auto bytes = block.wait();
     if (!bytes) return trial_.require(may_fail, "a page can be read");
     ++turns_;
     for (std::size_t i = 0; i < count; ++i) {
-      Page& now = pages_[index + i];
       const unsigned version = version_of(bytes->subspan(i * kPage, kPage));
-      trial_.require(version >= before[i].ended, "no read is older than a write that ended before");
-      trial_.require(version >= before[i].seen, "no read is older than one that ended before");
-      trial_.require(version <= now.written, "no read is of the future");
-      now.seen = std::max(now.seen, version);
+      const char* const wrong = pages_[index + i].versions.end_read(least[i], version);
+      trial_.require(wrong == nullptr, wrong == nullptr ? "" : wrong);
     }
   }
   // Everything that was written and not discarded is in the source.
   void check_source() {
     for (std::size_t i = 0; i < pages_.size(); ++i) {
       const unsigned version = version_of({page(i).memory(), kPage});
-      trial_.require(version == pages_[i].written, "no write is lost");
+      trial_.require(version == pages_[i].versions.begun(), "no write is lost");
     }
   }
   // All writes of the page were lost on purpose.
   void restart(std::size_t index) {
-    const unsigned version = version_of({page(index).memory(), kPage});
-    pages_[index] = {.written = version, .ended = version};
+    pages_[index].versions.restart(version_of({page(index).memory(), kPage}));
   }
 
   bool may_fail = false;
 
  private:
   struct Page {
-    unsigned written = 0;
-    unsigned ended = 0;
-    unsigned seen = 0;
+    Versioned<unsigned> versions;
     bool held = false;
   };
   static constexpr AccessOptions kReading{.space_timeout = std::chrono::hours{1},

@@ -778,11 +778,15 @@ def relocate(machine: Machine, buffer: Buffer, placement: Placement | str) -> No
     """
 
 class File(Object):
-    """A file as an object: its extents can be moved and cached."""
+    """
+    A file or block device as an object: its extents can be moved and cached.
+    """
 
     @staticmethod
     def open(machine: Machine, path: str | os.PathLike, *, writable: bool = False, direct: bool = True) -> File:
-        """Opens a file, past the page cache (O_DIRECT) if `direct` and possible."""
+        """
+        Opens a file or block device, past the page cache (O_DIRECT) if `direct` and possible. A `writable` device belongs to this File alone: DeniedError if it is mounted, or in use in another way.
+        """
 
     @property
     def path(self) -> pathlib.Path:
@@ -799,7 +803,7 @@ class File(Object):
 
     def version(self) -> tuple[int, int, int, int]:
         """
-        Inode, size, and the times of the last write and change in nanoseconds. If it differs from an earlier one, someone wrote to the file: invalidate() its copies. Two changes within a tick of the file system's clock (4 ms) may give one version.
+        Inode, size, and the times of the last write and change in nanoseconds. If it differs from an earlier one, someone wrote to the file: invalidate() its copies. Two changes within a tick of the file system's clock (4 ms) may give one version. A block device has none (UnsupportedError).
         """
 
     def sync(self) -> None:
@@ -839,7 +843,7 @@ class UserSource(Object):
 
     def __init__(self, reader: object, machine: Machine) -> None:
         """
-        `reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, which fills the buffer and returns the number of bytes. At most 16 threads call it at once. Each call ends in bounded time and does not use the cache. `version` is optional: if str(reader.version) changes, reads fail, and the new bytes need a new UserSource. A short read or an exception fails the copy (IoError).
+        `reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, which fills the buffer and returns the number of bytes. At most 16 threads call it at once. Each call ends in bounded time and does not use the cache. `version` is optional: if str(reader.version) changes, reads fail, and the new bytes need a new UserSource. A short read or an exception fails the copy (IoError). `chunk` is optional: the bytes that read_into() produces at once (a compressed block). Reads fetch whole chunks.
         """
 
 class MoveStats:
@@ -1301,9 +1305,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Sequence[tuple[int, int]] = (), tenants: Mapping[str, tuple[float, float]] = {}, curve: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int] | Sequence[tuple[int, int]], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Mapping[int, int] | Sequence[tuple[int, int]] = {}, tenants: Mapping[str, tuple[float, float]] = {}, curve: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: further memories as (node, bytes), the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the cache, by name: the share of each budget that others cannot take, and the most that it can have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for miss_ratio_curve(). `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
+        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: budgets of further memories, the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the cache, by name: the share of each budget that others cannot take, and the most that it can have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for miss_ratio_curve(). `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> Block:

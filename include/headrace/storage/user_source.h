@@ -11,7 +11,7 @@
 //
 // Promises:
 // - At most StorageOptions::threads (16) calls of read() run at once for each Backends. A copy
-//   calls it once per piece, in any order.
+//   calls it once per piece, in any order. Pieces are cut at multiples of chunk().
 // - A short read, an exception and a changed version fail the copy: no access sees its bytes.
 //
 // Requires: as for every object, it lives until no copy of it is in flight (Cache::forget). Each
@@ -48,17 +48,23 @@ class UserSource : public Object {
   // default, the bytes never change.
   virtual Result<std::string> version() { return version_; }
 
+  // The unit that read() produces at once, for example a compressed block; the last one may be
+  // shorter. Cache::access() and Cache::read() fetch whole chunks, so that each is produced once.
+  // Plans fetch their extents as they are, and copies to a GPU may cut chunks.
+  Bytes chunk() const { return chunk_; }
+
   // read(), with the checks above. Errors: io: a short read, an exception, another version; those
   // of read() and version().
   Status read_whole(std::uint64_t offset, std::span<std::byte> to) noexcept;
 
  protected:
-  // Requires: at most kMostBytes. `node`: a storage node of the machine, whose engine's backend
-  // calls read().
-  UserSource(Bytes size, NodeId node, std::string version = {});
+  // Requires: at most kMostBytes; chunk > 0. `node`: a storage node of the machine, whose engine's
+  // backend calls read(). `chunk`: by default, any range costs as much as its bytes.
+  UserSource(Bytes size, NodeId node, std::string version = {}, Bytes chunk = Bytes{1});
 
  private:
   const std::string version_;
+  const Bytes chunk_;
 };
 
 }  // namespace HEADRACE_API headrace

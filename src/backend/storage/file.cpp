@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/storage/storage.h"
 #include "core/fail.h"
 #include "core/text/files.h"
 
@@ -46,6 +49,12 @@ std::string quote(const std::filesystem::path& path) {
   return text + '"';
 }
 
+Unexpected fail_to_open(int error, const std::filesystem::path& path) {
+  if (error != EBUSY) return fail_errno(error, "cannot open " + quote(path));
+  return fail(ErrorCode::denied, "the device {} is in use; unmount it, or close its other users",
+              quote(path));
+}
+
 // The disk of `device` in sysfs; a partition is a directory inside its disk's. Empty if it is no
 // block device (btrfs, overlay, tmpfs).
 std::filesystem::path disk_of(dev_t device) {
@@ -56,19 +65,24 @@ std::filesystem::path disk_of(dev_t device) {
   return std::filesystem::exists(path / "partition", error) ? path.parent_path() : path;
 }
 
+// The device that `status` is of: its own if it is a block device, else that of its file system.
+dev_t device_of(const struct stat& status) {
+  return S_ISBLK(status.st_mode) ? status.st_rdev : status.st_dev;
+}
+
 bool same_device(dev_t a, dev_t b) {
   if (a == b) return true;
   const auto disk = disk_of(a);
   return !disk.empty() && disk == disk_of(b);
 }
 
-// The storage node with a path on the disk of `device`, else the first storage node.
+// The storage node whose path is on the disk of `device`, or is that disk, else the first one.
 std::optional<NodeId> node_of_device(const Machine& machine, dev_t device) {
   std::optional<NodeId> first;
   for (const Node* node : machine.of_kind(NodeKind::storage)) {
     struct stat status{};
     if (!node->path.empty() && stat(node->path.c_str(), &status) == 0 &&
-        same_device(status.st_dev, device)) {
+        same_device(device_of(status), device)) {
       return node->id;
     }
     if (!first) first = node->id;
@@ -88,10 +102,11 @@ std::optional<std::uint32_t> logical_block(dev_t device) {
 }
 
 // tmpfs and ramfs accept O_DIRECT since 6.6 and serve it from the page cache, which holds their
-// files. So there is nothing to bypass.
+// files. So there is nothing to bypass. A device is not in the file system of its name.
 bool lives_in_page_cache(int fd) {
+  struct stat kind{};
   struct statfs status{};
-  return fstatfs(fd, &status) == 0 &&
+  return fstat(fd, &kind) == 0 && !S_ISBLK(kind.st_mode) && fstatfs(fd, &status) == 0 &&
          (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
 }
 
@@ -117,14 +132,25 @@ std::optional<DirectAlignment> direct_alignment(int fd, dev_t device) {
 
 }  // namespace
 
+// fstat() gives no size of a block device. Nobody uses the position that lseek() moves.
+std::optional<Bytes> storage::size_now(int fd) {
+  const off_t end = lseek(fd, 0, SEEK_END);
+  if (end < 0) return std::nullopt;
+  return Bytes{static_cast<std::uint64_t>(end)};
+}
+
 // Closes the descriptors that open() has so far, if it fails.
 struct File::Opened {
   ~Opened() {
     if (direct_fd >= 0) close(direct_fd);
     if (buffered_fd >= 0) close(buffered_fd);
   }
+  // The name of the open file, even if its path now names another.
+  std::string again() const { return fmt::format("/proc/self/fd/{}", buffered_fd); }
   // Opens a second descriptor past the page cache, if the file system supports that.
   Status open_direct(int flags, dev_t device, const std::filesystem::path& path);
+  // Replaces the descriptor of a block device by one that excludes mounts and other such openers.
+  Status claim(int flags, const std::filesystem::path& path);
 
   int direct_fd = -1;
   int buffered_fd = -1;
@@ -132,9 +158,7 @@ struct File::Opened {
 };
 
 Status File::Opened::open_direct(int flags, dev_t device, const std::filesystem::path& path) {
-  // The descriptor gives the same file, even if its name now belongs to another.
-  const auto same = fmt::format("/proc/self/fd/{}", buffered_fd);
-  direct_fd = ::open(same.c_str(), flags | O_DIRECT);
+  direct_fd = ::open(again().c_str(), flags | O_DIRECT);
   if (direct_fd < 0 && (errno == EMFILE || errno == ENFILE)) {
     return fail_errno(errno, "cannot open " + quote(path) + " past the page cache (ulimit -n)");
   }
@@ -145,6 +169,15 @@ Status File::Opened::open_direct(int flags, dev_t device, const std::filesystem:
     close(std::exchange(direct_fd, -1));
   }
   return {};
+}
+
+Status File::Opened::claim(int flags, const std::filesystem::path& path) {
+  const int claimed = ::open(again().c_str(), flags | O_EXCL);
+  if (claimed < 0) return fail_to_open(errno, path);
+  close(std::exchange(buffered_fd, claimed));
+  int read_only = 0;
+  if (ioctl(claimed, BLKROGET, &read_only) != 0 || read_only == 0) return {};
+  return fail(ErrorCode::denied, "the device {} is read-only; open it for reading", quote(path));
 }
 
 File::File(std::filesystem::path path, Bytes size, NodeId node, Opened&& opened, bool writable)
@@ -170,37 +203,38 @@ Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::file
   // Without O_NONBLOCK, opening a FIFO would wait for its other end.
   opened.buffered_fd = ::open(path.c_str(), flags | O_NONBLOCK);
   if (opened.buffered_fd < 0 && errno != ENXIO && errno != EISDIR) {
-    return fail_errno(errno, "cannot open " + quote(path));
+    return fail_to_open(errno, path);
   }
   struct stat status{};
   if (opened.buffered_fd >= 0 && fstat(opened.buffered_fd, &status) != 0) {
     return fail_errno(errno, "cannot ask for the size of " + quote(path));
   }
-  if (!S_ISREG(status.st_mode)) {
-    return fail(ErrorCode::invalid, "{} is not a regular file; give one", quote(path));
+  if (!S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
+    return fail(ErrorCode::invalid, "{} is neither a regular file nor a block device; give one",
+                quote(path));
   }
+  if (S_ISBLK(status.st_mode) && options.writable) HEADRACE_TRY_STATUS(opened.claim(flags, path));
   // If the flag stayed, io_uring would end a cold read with EAGAIN on devices that must wait
   // (dm-crypt, loop).
   if (fcntl(opened.buffered_fd, F_SETFL, flags & O_ACCMODE) != 0) {
     return fail_errno(errno, "cannot set the flags of " + quote(path));
   }
-  const std::optional<NodeId> node = node_of_device(machine, status.st_dev);
+  const std::optional<NodeId> node = node_of_device(machine, device_of(status));
   if (!node) {
     return fail(ErrorCode::unsupported,
                 "the machine \"{}\" has no storage node for {}; discover it with a storage path",
                 machine.name, quote(path));
   }
-  if (options.direct) HEADRACE_TRY_STATUS(opened.open_direct(flags, status.st_dev, path));
-  const Bytes size{static_cast<std::uint64_t>(status.st_size)};
-  return std::unique_ptr<File>(new File(path, size, *node, std::move(opened), options.writable));
+  if (options.direct) HEADRACE_TRY_STATUS(opened.open_direct(flags, device_of(status), path));
+  const std::optional<Bytes> size = storage::size_now(opened.buffered_fd);
+  if (!size) return fail_errno(errno, "cannot ask for the size of " + quote(path));
+  return std::unique_ptr<File>(new File(path, *size, *node, std::move(opened), options.writable));
 }
 
 Result<Bytes> File::update_size() {
-  struct stat status{};
-  if (fstat(buffered_fd_, &status) != 0) {
-    return fail_errno(errno, "cannot ask for the size of " + quoted());
-  }
-  grown_to(Bytes{static_cast<std::uint64_t>(status.st_size)});
+  const std::optional<Bytes> now = storage::size_now(buffered_fd_);
+  if (!now) return fail_errno(errno, "cannot ask for the size of " + quoted());
+  grown_to(*now);
   return size();
 }
 
@@ -208,6 +242,12 @@ Result<FileVersion> File::version() const {
   struct stat status{};
   if (fstat(buffered_fd_, &status) != 0) {
     return fail_errno(errno, "cannot ask for the version of " + quoted());
+  }
+  if (S_ISBLK(status.st_mode)) {
+    return fail(ErrorCode::unsupported,
+                "{} is a block device, for which the kernel keeps no times of changes; call "
+                "invalidate() after each change by another program",
+                quoted());
   }
   const auto since_1970 = [](const timespec& time) {
     return Nanoseconds{std::chrono::seconds{time.tv_sec}} + Nanoseconds{time.tv_nsec};

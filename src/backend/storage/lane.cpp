@@ -2,7 +2,6 @@
 #include "backend/storage/lane.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -444,9 +443,8 @@ void StorageLane::advance(TrackedRequest& request, std::uint64_t moved) {
 // Less than a block was delivered: the file has shrunk, or the device delivers with interruptions.
 void StorageLane::no_progress(TrackedRequest& request, std::uint64_t reached) {
   const AcceptedPiece& piece = *request.piece;
-  struct stat status{};
-  if (fstat(piece.file->buffered_fd(), &status) == 0 &&
-      static_cast<std::uint64_t>(status.st_size) < request.step.to) {
+  const auto now = size_now(piece.file->buffered_fd());
+  if (now && now->value < request.step.to) {
     return retire(request, Unexpected(shorter(piece, reached)));
   }
   retry(request, EIO);

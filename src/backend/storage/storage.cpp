@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/storage/storage.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -118,9 +116,8 @@ class StorageBackend final : public Backend {
       return fail(ErrorCode::denied,
                   "{} was opened for reading; open it with FileOptions::writable", file.quoted());
     }
-    struct stat status{};
-    if (fstat(file.buffered_fd(), &status) == 0 &&
-        static_cast<std::uint64_t>(status.st_size) < to.end()) {
+    const auto now = storage::size_now(file.buffered_fd());
+    if (now && now->value < to.end()) {
       return fail(ErrorCode::io, "{} is shorter than when it was opened; open it again",
                   file.quoted());
     }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "headrace/backend.h"
@@ -23,6 +24,9 @@ namespace headrace {
 namespace storage {
 class Queue;
 class SharedRing;
+
+// The size now of an open file or block device; nothing if the kernel does not know (errno).
+std::optional<Bytes> size_now(int fd);
 }  // namespace storage
 
 // The means to make a lane's requests.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/storage/user_reads.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>
@@ -12,9 +13,12 @@
 
 namespace headrace {
 
-UserSource::UserSource(Bytes size, NodeId node, std::string version)
-    : Object(size, node, nullptr), version_(std::move(version)) {
+UserSource::UserSource(Bytes size, NodeId node, std::string version, Bytes chunk)
+    : Object(size, node, nullptr),
+      version_(std::move(version)),
+      chunk_(std::min(chunk, kMostBytes)) {
   CHECK(size <= kMostBytes);
+  CHECK(chunk > Bytes{0});
   user_source_ = this;
 }
 

@@ -24,13 +24,17 @@ enum class Fault { none, short_read, error, exception, unknown, too_many, change
 // Byte i is i * 13 >> 4.
 class Scripted final : public UserSource {
  public:
-  Scripted(Bytes size, NodeId node) : UserSource(size, node, "1") {}
+  Scripted(Bytes size, NodeId node, Bytes chunk = 1_B) : UserSource(size, node, "1", chunk) {}
 
   Result<Bytes> read(std::uint64_t offset, std::span<std::byte> to) override {
     const int running = ++running_;
     for (int most = most_; most < running && !most_.compare_exchange_weak(most, running);) {
     }
     ++reads;
+    if ((offset % chunk().value != 0) ||
+        (to.size() % chunk().value != 0 && offset + to.size() != size().value)) {
+      ++cut;
+    }
     if (before) before();
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = at(offset + i);
     --running_;
@@ -57,6 +61,7 @@ class Scripted final : public UserSource {
   std::function<void()> before;
   std::atomic<Fault> fault = Fault::none;
   std::atomic<int> reads = 0;
+  std::atomic<int> cut = 0;  // reads that do not begin and end with a chunk
 
  private:
   std::atomic<int> running_ = 0;
@@ -193,6 +198,79 @@ TEST_F(UserSourceTest, LargestSource_IsReadToItsEnd) {
   std::vector<std::byte> bytes(100'000);
   ASSERT_TRUE(all->read(whole(largest).part(offset, 100'000_B), bytes));
   EXPECT_TRUE(Scripted::equals(offset, bytes));
+}
+
+// Chunks below a cell, above it, above the largest block, and above a piece of the Mover.
+TEST_F(UserSourceTest, ReadsOfAnyShape_ReadEachChunkOnce) {
+  for (const Bytes chunk : {100_B, 65'537_B, 300'000_B, 1_MiB, 1'500'000_B, 3_MiB}) {
+    for (const bool writable : {false, true}) {
+      const auto all = *Cache::create(mover, {.budgets = {{dram, 16_MiB}},
+                                              .placement = place::always(dram),
+                                              .shards = writable ? 1UL : 2UL,
+                                              .writable = writable});
+      Scripted chunked(Bytes{3'500'000}, source.node(), chunk);
+      const auto most = 1 + chunked.size().value / std::max<std::uint64_t>(chunk.value, 60'000);
+      Random random(1);
+      std::vector<std::byte> bytes;
+      for (int i = 0; i < 40; ++i) {
+        const std::uint64_t offset = random.below(chunked.size().value - 1);
+        bytes.assign(1 + random.below(std::min<std::uint64_t>(chunked.size().value - offset, 5000)),
+                     std::byte{0});
+        const Status read = all->read(whole(chunked).part(offset, Bytes{bytes.size()}), bytes);
+        ASSERT_TRUE(read) << read.error().message;
+        ASSERT_TRUE(Scripted::equals(offset, bytes));
+      }
+      EXPECT_EQ(chunked.cut, 0) << chunk.value;
+      EXPECT_LE(static_cast<std::uint64_t>(chunked.reads), most) << chunk.value;
+    }
+  }
+}
+
+TEST_F(UserSourceTest, AccessesInAChunk_ReadItOnce) {
+  const auto all = cache({.shards = 1});
+  Scripted chunked(Bytes{1'000'001}, source.node(), 64_KiB);
+  for (std::uint64_t offset = 0; offset < 1'000'001; offset += 4096) {
+    const Extent from{&chunked, offset, Bytes{std::min<std::uint64_t>(4096, 1'000'001 - offset)}};
+    const Block block = all->access(from);
+    ASSERT_TRUE(block.wait());
+    ASSERT_TRUE(Scripted::equals(offset, *block.wait()));
+  }
+  EXPECT_EQ(chunked.reads, 16);
+}
+
+TEST_F(UserSourceTest, ChunkWithoutSpace_LeavesTheExtent) {
+  const auto small = *Cache::create(
+      mover,
+      {.budgets = {{dram, 64_KiB}}, .placement = place::always(dram), .slab = 64_KiB, .shards = 1});
+  Scripted chunked(Bytes{1'000'000}, source.node(), 128_KiB);
+  const Block block = small->access({&chunked, 130'000, 10'000_B});
+  ASSERT_TRUE(block.wait()) << block.wait().error().message;
+  EXPECT_TRUE(Scripted::equals(130'000, *block.wait()));
+  EXPECT_EQ(small->stats().refusals, 0u);
+}
+
+TEST_F(UserSourceTest, CopyOfAnyRange_IsCutBetweenChunks) {
+  const Bytes chunk{700'001};
+  Scripted chunked(Bytes{5'000'001}, source.node(), chunk);
+  std::vector<std::byte> bytes(3 * chunk.value + 200);
+  const MemoryRange memory(bytes, dram);
+  const Extent from = whole(chunked).part(chunk.value - 100, Bytes{bytes.size()});
+  ASSERT_TRUE(mover.copy(whole(memory), from).wait());
+  EXPECT_TRUE(Scripted::equals(from.offset, bytes));
+  EXPECT_EQ(chunked.reads, 3);
+  EXPECT_EQ(chunked.cut, 2) << "the first and the last piece are parts of their chunks";
+}
+
+// The stretches of the shards (64 KiB) do not begin where the chunks do.
+TEST_F(UserSourceTest, ChunkAcrossShardsOfAWritableCache_IsRead) {
+  const auto shards =
+      *Cache::create(mover, {.budgets = {{dram, 16_MiB}}, .shards = 4, .writable = true});
+  Scripted chunked(Bytes{5'000'001}, source.node(), Bytes{100'001});
+  std::vector<std::byte> bytes(5'000'001);
+  const Status read = shards->read(whole(chunked), bytes);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(Scripted::equals(0, bytes));
+  EXPECT_EQ(chunked.cut, 0);
 }
 
 TEST_F(UserSourceTest, SourceOfMoreBytes_EndsTheProgram) {

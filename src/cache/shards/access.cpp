@@ -113,7 +113,7 @@ class CacheAccess {
   void refuse(const Extent& extent, Block& block, Error why);
 
  private:
-  enum class Next : std::uint8_t { done, submit, elsewhere, below, grow, await_slab, wait };
+  enum class Next : std::uint8_t { done, submit, elsewhere, again, grow, await_slab, wait };
   struct Step;
   struct Miss;
   void refuse(const Extent& extent, Block& block, Block::Refusal why);
@@ -333,7 +333,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
   const Result<Destination>& to = miss.targets.first();
   miss.request = {.node = to ? to->node : std::uint16_t{0},
                   .tenant = number_of(options_.tenant),
-                  .extent = extent,
+                  .extent = whole_chunks(extent),
                   .priority = options_.priority,
                   .keep = options_.keep,
                   .write = options_.write};
@@ -347,7 +347,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
       all.submit();  // the fence takes a while
       return count_victims(miss.request.node);
     }
-    if (step.next == Next::below) {
+    if (step.next == Next::again) {
       // Ends those that find no space, so that their blocks can be evicted.
       if (miss.request.last_resort) core_.moves_.start_due();
       continue;
@@ -411,8 +411,9 @@ CacheAccess::Step CacheAccess::look(Miss& miss, const Result<Destination>& to) {
 
 CacheAccess::Next CacheAccess::without_space(Miss& miss, const Result<Destination>& to) {
   if (miss.targets.more()) return Next::elsewhere;
-  if (to && state_.space.go_on_in_chain(miss.request)) return Next::below;
+  if (to && state_.space.go_on_in_chain(miss.request)) return Next::again;
   if (to && state_.options.chain.empty()) miss.request.node = miss.targets.again();
+  if (std::exchange(miss.request.extent, miss.extent) != miss.extent) return Next::again;
   const bool fits = miss.request.extent.length.value <= state_.space.node(miss.request.node).budget;
   if (to && fits && state_.options.writable && state_.chain.clean_some(miss.request.node) &&
       may_wait(miss.turn, options_.lock_timeout)) {

@@ -405,16 +405,23 @@ bool CacheShards::invalidate(const Extent& extent) {
 }
 
 Status CacheShards::discard(const Extent& extent, Nanoseconds timeout) {
-  for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->discard(extent, timeout));
+  Patience patience(mover_.clock(), mover_.waiting(), timeout);
+  for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->discard(extent, patience));
   (void)invalidate(extent);
   return {};
 }
 
 Status CacheShards::write_back(const WriteBackOptions& options) {
+  Patience patience(mover_.clock(), mover_.waiting(), options.timeout);
+  return write_back(options, patience);
+}
+
+// If the time is over, the other shards start their write-backs too.
+Status CacheShards::write_back(const WriteBackOptions& options, Patience& patience) {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
   Status first;
   for (const auto& core : cores_) {
-    Status one = core->write_back(options);
+    Status one = core->write_back(options, patience);
     if (!one && first) first = std::move(one);
   }
   return first;
@@ -423,7 +430,7 @@ Status CacheShards::write_back(const WriteBackOptions& options) {
 Status CacheShards::sync(const WriteBackOptions& options) {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
   Patience patience(mover_.clock(), mover_.waiting(), options.timeout);
-  HEADRACE_TRY_STATUS(write_back(options));
+  HEADRACE_TRY_STATUS(write_back(options, patience));
   const auto take = [this](const Syncs::Add& add) {
     for (const auto& core : cores_) {
       core->use_files([&](WrittenFiles& files) { files.take_unsynced(add); });
@@ -434,10 +441,8 @@ Status CacheShards::sync(const WriteBackOptions& options) {
 }
 
 Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
-  const Nanoseconds end = mover_.clock().now() + timeout;
-  if (writable_ && here()) {
-    HEADRACE_TRY_STATUS(write_back({.extent = whole(object), .timeout = timeout}));
-  }
+  Patience patience(mover_.clock(), mover_.waiting(), timeout);
+  if (writable_ && here()) HEADRACE_TRY_STATUS(write_back({.extent = whole(object)}, patience));
   // No access finds the copies any more; then it waits for all ends together.
   if (!invalidate(whole(object))) {
     return fail(ErrorCode::invalid,
@@ -449,13 +454,9 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
     for (const auto& core : cores_) {  // first, so that no sync takes it after Syncs::forget()
       core->use_files([&](WrittenFiles& files) { files.forget(object.id()); });
     }
-    Patience patience(mover_.clock(), mover_.waiting(), end - mover_.clock().now());
     HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }
-  for (const auto& core : cores_) {
-    const Nanoseconds left = end - mover_.clock().now();
-    HEADRACE_TRY_STATUS(core->forget(object, std::max(left, Nanoseconds{0})));
-  }
+  for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->forget(object, patience));
   return {};
 }
 

@@ -11,6 +11,7 @@
 
 #include "cache/shards/shards.h"
 #include "core/fail.h"
+#include "headrace/storage/user_source.h"
 
 namespace headrace {
 
@@ -39,7 +40,7 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
 void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
                                 Started& all) {
   CacheCore& own = of(extent);
-  if (writable_ && extent.valid() && extent.length.value > 0 && goes_on(extent)) {
+  if (extent.valid() && may_change(extent) && extent.length.value > 0 && goes_on(extent)) {
     return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
@@ -81,31 +82,40 @@ constexpr std::uint64_t kCell = 64 << 10;
 // How long until AccessOptions::stop is asked again.
 constexpr Nanoseconds kTurn = std::chrono::milliseconds{50};
 
-// The blocks of a range of an object, in order: the largest aligned ones that fit into the range,
-// whose ends are rounded to cells.
+// The bytes of a cell: `least`, or as many whole chunks of a UserSource, at least one.
+std::uint64_t cell_of(const Object& object, std::uint64_t least) {
+  const UserSource* const source = object.user_source();
+  if (source == nullptr) return least;
+  const std::uint64_t chunk = source->chunk().value;
+  return std::max<std::uint64_t>(least / chunk, 1) * chunk;
+}
+
+// The blocks of a range of an object, in order: the largest aligned ones of 2^n cells that fit into
+// the range, whose ends are rounded to cells.
 class Grid {
  public:
   Grid(const Extent& range, const ReadOptions& options)
       : object_(range.object),
-        most_(std::bit_floor(options.block.value)),
-        cell_(std::min(kCell, most_)),
-        next_(range.offset / cell_ * cell_),
-        end_((range.end() + cell_ - 1) / cell_ * cell_) {}
+        cell_(cell_of(*range.object, std::min(kCell, std::bit_floor(options.block.value)))),
+        most_(std::bit_floor(std::max<std::uint64_t>(options.block.value / cell_, 1))),
+        next_(range.offset / cell_),
+        end_((range.end() - 1) / cell_ + 1) {}
 
   bool done() const { return next_ >= end_; }
   // Requires: not done().
   Extent next() {
-    std::uint64_t length = next_ == 0 ? most_ : std::min(most_, next_ & -next_);
-    while (length > end_ - next_) length /= 2;
-    const std::uint64_t begin = std::exchange(next_, next_ + length);
-    return {object_, begin, Bytes{std::min(length, object_->size().value - begin)}};
+    std::uint64_t cells = next_ == 0 ? most_ : std::min(most_, next_ & -next_);
+    while (cells > end_ - next_) cells /= 2;
+    const std::uint64_t begin = std::exchange(next_, next_ + cells) * cell_;
+    const std::uint64_t left = object_->size().value - begin;
+    return {object_, begin, Bytes{cells > left / cell_ ? left : cells * cell_}};
   }
 
  private:
   const Object* const object_;
-  const std::uint64_t most_;
-  const std::uint64_t cell_;
-  std::uint64_t next_;
+  const std::uint64_t cell_;  // bytes
+  const std::uint64_t most_;  // cells of a block
+  std::uint64_t next_;        // a cell
   const std::uint64_t end_;
 };
 
@@ -155,6 +165,16 @@ Status read_source(Mover& mover, const Extent& from, std::span<std::byte> to,
 
 }  // namespace
 
+Extent whole_chunks(const Extent& extent) {
+  if (!extent.valid() || extent.length.value == 0) return extent;
+  const UserSource* const source = extent.object->user_source();
+  if (source == nullptr) return extent;
+  const std::uint64_t chunk = source->chunk().value;
+  const std::uint64_t begin = extent.offset / chunk * chunk;
+  const std::uint64_t end = (extent.end() - 1) / chunk * chunk + chunk;
+  return {extent.object, begin, Bytes{std::min(end, source->size().value) - begin}};
+}
+
 Status CacheShards::read(const Extent& from, std::span<std::byte> to, const ReadOptions& options) {
   if (!from.valid()) return fail(ErrorCode::invalid, "the extent is outside its object");
   if (to.size() != from.length.value) {
@@ -180,7 +200,7 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
       const std::uint64_t begin = part.offset - block.extent().offset;
       std::memcpy(into.data(), bytes->data() + begin, into.size());
     } else if (const ErrorCode code = bytes.error().code;
-               writable_ || code == ErrorCode::timed_out || code == ErrorCode::cancelled) {
+               may_change(from) || code == ErrorCode::timed_out || code == ErrorCode::cancelled) {
       return Unexpected(bytes.error());
     } else {
       HEADRACE_TRY_STATUS(read_source(mover_, part, into, options));

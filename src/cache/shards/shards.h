@@ -32,6 +32,9 @@
 
 namespace headrace {
 
+// The chunks of a UserSource around an extent; the extent itself of another object.
+Extent whole_chunks(const Extent& extent);
+
 class CacheShards {
  public:
   static constexpr std::size_t kMost = 256;
@@ -56,6 +59,7 @@ class CacheShards {
   bool invalidate(const Extent& extent);
   Status discard(const Extent& extent, Nanoseconds timeout);
   Status write_back(const WriteBackOptions& options);
+  Status write_back(const WriteBackOptions& options, Patience& patience);
   Status sync(const WriteBackOptions& options);
   Status forget(const Object& object, Nanoseconds timeout);
   std::vector<ObjectId> reading() const;
@@ -101,6 +105,10 @@ class CacheShards {
       if (visit(*cores_[number])) return true;
     }
     return false;
+  }
+  // Whether the cache may hold newer bytes than the source. Requires: it has an object.
+  bool may_change(const Extent& extent) const {
+    return writable_ && extent.object->user_source() == nullptr;
   }
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);

@@ -156,9 +156,10 @@ Result<StorageFacts> find_storage(const fs::path& path, const fs::path& sysfs,
   std::error_code error;
   fs::path absolute = fs::canonical(path, error);
   if (error) absolute = fs::absolute(path, error);
-  const fs::path directory = S_ISDIR(status.st_mode) ? absolute : absolute.parent_path();
-  const auto mount = find_mount(procfs, absolute, status.st_dev);
-  const auto block = find_block(sysfs, status.st_dev, mount);
+  const bool raw = S_ISBLK(status.st_mode);
+  const fs::path directory = raw || S_ISDIR(status.st_mode) ? absolute : absolute.parent_path();
+  const auto mount = raw ? std::nullopt : find_mount(procfs, absolute, status.st_dev);
+  const auto block = find_block(sysfs, raw ? status.st_rdev : status.st_dev, mount);
   if (!block) return without_device(directory, mount);
 
   std::vector<std::string> through;

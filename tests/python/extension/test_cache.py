@@ -7,6 +7,7 @@ import asyncio
 import gc
 import signal
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -434,8 +435,29 @@ def test_a_file_that_nobody_holds_stays_until_it_is_durable(
 def test_a_chain_needs_another_memory(mover: headrace.Mover, memory_node: int) -> None:
     budgets = {memory_node: BUDGET}
     with pytest.raises(headrace.InvalidError, match="two budgets"):
-        headrace.Cache(mover, budgets, chain=[(memory_node, BUDGET)])
+        headrace.Cache(mover, budgets, chain=budgets)
     with pytest.raises(headrace.InvalidError, match="writable"):
-        headrace.Cache(mover, budgets, chain=[(memory_node, BUDGET)], writable=True)
-    cache = headrace.Cache(mover, budgets, chain=[])
+        headrace.Cache(mover, budgets, chain=budgets, writable=True)
+    with pytest.raises(headrace.InvalidError, match="0 budgets above a chain"):
+        headrace.Cache(mover, {}, chain=budgets)
+    with pytest.raises(headrace.InvalidError, match="a budget for no node 77"):
+        headrace.Cache(mover, {77: BUDGET}, chain=budgets)
+    cache = headrace.Cache(mover, budgets, chain={})
     assert (cache.stats().promotions, cache.stats().demotions) == (0, 0)
+
+
+@pytest.mark.parametrize("as_given", [dict, OrderedDict, list, tuple])
+def test_budgets_and_chain_can_be_dicts_or_pairs(
+    mover: headrace.Mover, memory_node: int, as_given: Any
+) -> None:
+    pairs = [(memory_node, BUDGET)]
+    cache = headrace.Cache(mover, as_given(pairs), chain=as_given([]))
+    assert cache.read(headrace.MemoryRange(bytearray(b"abc"))) == b"abc"
+    with pytest.raises(headrace.InvalidError, match="two budgets"):
+        headrace.Cache(mover, as_given(pairs), chain=as_given(pairs))
+
+
+@pytest.mark.parametrize("budgets", [[1, 2], {"a": 1}, [(1, 2, 3)], 5, None])
+def test_budgets_of_another_type_are_refused(mover: headrace.Mover, budgets: Any) -> None:
+    with pytest.raises(headrace.ArgumentError, match="budgets"):
+        headrace.Cache(mover, budgets)

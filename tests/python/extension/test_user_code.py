@@ -256,6 +256,41 @@ def test_errors_that_utf8_cannot_say_are_errors(
         cache.read(headrace.UserSource(reader, machine))
 
 
+class Chunks:
+    """A source of chunks, which remembers what it was asked for."""
+
+    size, chunk = 1_000_000, 300_000
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        self.asked.append((offset, len(buffer)))
+        for at in range(len(buffer)):
+            buffer[at] = (offset + at) % 251
+        return len(buffer)
+
+
+def test_chunk_of_a_source_is_read_once(
+    mover: headrace.Mover, machine: headrace.Machine, memory_node: int
+) -> None:
+    cache = headrace.Cache(mover, {memory_node: BUDGET}, shards=1)
+    chunks = Chunks()
+    source = headrace.UserSource(chunks, machine)
+    for at in (310_000, 590_000, 420_000, 999_990, 900_000):
+        found = cache.read(source.extent(at, 10))
+        assert found == bytes((at + i) % 251 for i in range(10))
+    assert chunks.asked == [(300_000, 300_000), (900_000, 100_000)]
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 1 << 64, "big", None, 1.5])
+def test_chunk_that_is_no_number_of_bytes_is_refused(machine: headrace.Machine, chunk: Any) -> None:
+    chunks = Chunks()
+    chunks.chunk = chunk
+    with pytest.raises(headrace.InvalidError, match="chunk of a source"):
+        headrace.UserSource(chunks, machine)
+
+
 def test_source_that_changes_is_an_error_and_what_was_read_stays(
     mover: headrace.Mover, machine: headrace.Machine, memory_node: int
 ) -> None:

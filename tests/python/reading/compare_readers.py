@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the answers of all that reads through headrace.fsspec, under faults that a seed chooses.
 
-    .venv/bin/python tests/python/reading/compare_readers.py --operations 100000
+    .venv/bin/python tests/python/reading/compare_readers.py --reads 100000
 
 Each reader reads a local file in a faulty mount (faulty_mount.py), and one of a faulty file system:
 reads are short, late, or fail, and the file is replaced, changed in place, truncated and restored.
-An answer is right, or it is refused with an error. Prints counts; exit status 1: a wrong answer, or
-a refusal without a fault.
+An answer is right, or it is refused with an error. Prints counts of answers, and of the reads that
+the reader made for them; exit status 1: a wrong answer, or a refusal without a fault. Readers that
+are not installed are left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
+import itertools
+import json
 import os
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -36,6 +40,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import headrace.fsspec
 from headrace import arrow, parquet
+from headrace._reading.file import ReadFile
+from headrace.fsspec import HeadraceFileSystem
 
 ROWS, GROUPS = 100_000, 5
 THREADS = 4
@@ -76,6 +82,31 @@ class FaultyFileSystem(MemoryFileSystem):
         return found
 
 
+class Reads:
+    """Counts calls that read, by any thread."""
+
+    def __init__(self) -> None:
+        self._count = itertools.count()
+        self._looks = 0
+        for owner, name in (
+            (ReadFile, "_advance"),
+            (HeadraceFileSystem, "cat_file"),
+            (HeadraceFileSystem, "cat_ranges"),
+        ):
+            setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, call: Any) -> Any:
+        def read(*args: Any, **options: Any) -> Any:
+            next(self._count)
+            return call(*args, **options)
+
+        return read
+
+    def now(self) -> int:
+        self._looks += 1
+        return next(self._count) + 1 - self._looks
+
+
 class Place:
     """Where the file is: `put` changes it, `faults` sets the share of reads that have one."""
 
@@ -91,12 +122,11 @@ def remote(seed: int) -> Place:
         below.asked.clear()
         below.faults = rate
 
-    return Place(
-        headrace.fsspec.HeadraceFileSystem(fs=below),
-        "/data",
-        lambda data, chance: below.pipe("/data", data),
-        faults,
-    )
+    def put(data: bytes, chance: random.Random) -> None:
+        below.pipe("/store/c/0", data)
+        below.pipe("/store/zarr.json", array_around(len(table(1)[0])))
+
+    return Place(HeadraceFileSystem(fs=below), "/store/c/0", put, faults)
 
 
 @contextmanager
@@ -119,11 +149,27 @@ def local(seed: int) -> Iterator[Place]:
             now = next(times)
             os.utime(hidden, ns=(now, now))
 
-        fs = headrace.fsspec.HeadraceFileSystem()
+        fs = HeadraceFileSystem()
         yield Place(fs, str(mount.path / "data"), put, mount.set)
 
 
 LIMITS = (100, 500, 900)
+
+
+def array_around(length: int) -> bytes:
+    """The array of Zarr whose only chunk is the file. A truncated file is no chunk of it."""
+    return json.dumps(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [length],
+            "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [length]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": 0,
+            "codecs": [{"name": "bytes"}],
+        }
+    ).encode()
 
 
 @cache
@@ -192,6 +238,32 @@ def by_polars(place: Place, limit: int) -> int:
     return int(lazy.filter(polars.col("a") < limit).select(total).collect().item() or 0)
 
 
+def by_pandas(place: Place, limit: int) -> int:
+    import pandas
+
+    found = pandas.read_parquet(place.path, columns=["a", "b"], filesystem=place.fs)
+    return sum(int(value) for value in found["b"][found["a"] < limit])
+
+
+def by_zarr(place: Place, limit: int) -> int:
+    """The sum of the first bytes of the file."""
+    import zarr
+    from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+    below = AsyncFileSystemWrapper(place.fs, asynchronous=True)
+    folder = str(Path(place.path).parent.parent)
+    store = zarr.storage.FsspecStore(below, read_only=True, path=folder)
+    array: Any = zarr.open_array(store, mode="r")
+    return int(array[: limit * 1000].sum(dtype="int64"))
+
+
+@cache
+def sums(seed: int) -> dict[int, int]:
+    """The right answers of by_zarr."""
+    found = numpy.frombuffer(table(seed)[0], "uint8")
+    return {limit: int(found[: limit * 1000].sum(dtype="int64")) for limit in LIMITS}
+
+
 def pieces(place: Place, data: bytes, chance: random.Random) -> bool:
     """Whether what one of the ways to read bytes gives is right."""
     at, length = chance.randrange(len(data) + 10), chance.randrange(len(data) // 2)
@@ -219,25 +291,41 @@ READERS: dict[str, Callable[[Place, int], int]] = {
     "scan": by_scan,
     "duckdb": by_duckdb,
     "polars": by_polars,
+    "pandas": by_pandas,
+    "zarr": by_zarr,
 }
+
+
+def installed(readers: Iterable[str]) -> list[str]:
+    return [
+        reader
+        for reader in readers
+        if reader not in ("duckdb", "polars", "pandas", "zarr")
+        or importlib.util.find_spec(reader) is not None
+    ]
 
 
 class Comparison:
     """One reader at one place."""
 
-    def __init__(self, reader: str, place: Place, seed: int) -> None:
+    def __init__(self, reader: str, place: Place, seed: int, reads: Reads) -> None:
         self._place = place
+        self._reads = reads
         self._answer = READERS.get(reader)
         self._chance = random.Random(seed)
-        self._tables = [table(1), table(2)]
+        self._tables = [table(1)[0], table(2)[0]]
+        self._answers = [sums(1), sums(2)] if reader == "zarr" else [table(1)[1], table(2)[1]]
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.reads = 0
 
-    def run(self, operations: int) -> None:
+    def run(self, answers: int, reads: int) -> None:
+        """Until it has both."""
+        before = self._reads.now()
         with ThreadPoolExecutor(THREADS) as pool:
-            while sum(self.counts.values()) < operations:
+            while sum(self.counts.values()) < answers or self.reads < reads:
                 number = self._chance.randrange(2)
-                data, _ = self._tables[number]
+                data = self._tables[number]
                 is_cut = self._chance.random() < 0.2
                 if is_cut:
                     data = data[: self._chance.randrange(len(data) // 2, len(data))]
@@ -254,21 +342,23 @@ class Comparison:
                 for outcome in outcomes:
                     self._count(outcome, may_refuse=rate > 0 or is_damaged)
                 self._place.faults(0.0)
+                self.reads = self._reads.now() - before
 
     def _count(self, outcome: str, *, may_refuse: bool) -> None:
-        kind = "right" if outcome == "right" else "refused"
-        if outcome.startswith("wrong") or (kind == "refused" and not may_refuse):
+        kind = outcome.split(":")[0]
+        if kind == "wrong" or (kind == "refused" and not may_refuse):
+            kind = "wrong"
             self.wrong.append(outcome)
         self.counts[kind] += 1
 
     def _pieces(self, number: int, data: bytes, is_cut: bool, chance: random.Random) -> str:
         try:
-            return "right" if pieces(self._place, data, chance) else f"wrong bytes of {number}"
+            return "right" if pieces(self._place, data, chance) else f"wrong: bytes of {number}"
         except OSError as error:
             return f"refused: {error}"
 
     def _query(self, number: int, data: bytes, is_cut: bool, chance: random.Random) -> str:
-        limit, expected = chance.choice(list(self._tables[number][1].items()))
+        limit, expected = chance.choice(list(self._answers[number].items()))
         assert self._answer is not None
         try:
             found = self._answer(self._place, limit)
@@ -281,27 +371,32 @@ class Comparison:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--operations", type=int, default=1000, help="of each reader and place")
+    parser.add_argument("--answers", type=int, default=0, help="least, of each reader and place")
+    parser.add_argument("--reads", type=int, default=1000, help="least, of each reader and place")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--readers", nargs="+", default=["bytes", *READERS])
+    parser.add_argument("--readers", nargs="+", default=installed(["bytes", *READERS]))
     options = parser.parse_args()
+    print(f"seed {options.seed}")
+    reads = Reads()
     headrace.fsspec.configure(budget="2MiB")
     failed = False
 
     def compare(reader: str, where: str, place: Place) -> None:
         nonlocal failed
-        comparison = Comparison(reader, place, options.seed)
-        comparison.run(options.operations)
-        right, refused = comparison.counts["right"], comparison.counts["refused"]
-        print(f"{reader}, {where}: {right} right, {refused} refused", flush=True)
+        comparison = Comparison(reader, place, options.seed, reads)
+        comparison.run(options.answers, options.reads)
+        kinds = ("right", "wrong", "refused")
+        counts = ", ".join(f"{comparison.counts[kind]} {kind}" for kind in kinds)
+        print(f"{reader}, {where}: {counts}, {comparison.reads} reads", flush=True)
         for one in comparison.wrong[:5]:
             print(f"  {one}")
-        failed = failed or bool(comparison.wrong) or not right
+        failed = failed or bool(comparison.wrong) or not comparison.counts["right"]
 
     try:
         with local(options.seed) as place:
             for reader in options.readers:
-                compare(reader, "local", place)
+                if reader != "zarr":  # the mount has no folders
+                    compare(reader, "local", place)
     except OSError as error:
         print(f"no local files: {error}")
     for reader in options.readers:
