@@ -217,13 +217,14 @@ void Pump::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   const std::span<PlanItem> items(plan->items);
   for (std::size_t at = 0; at < items.size();) {
     const MutexLock lock(state_.mutex);
+    Prefetcher& plans = state_.plans;
     // An item usually overlaps at most one block per 4 KiB.
     for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.size(); ++at) {
       const PlanItem& item = items[at];
       work += 1 + (item.bytes.length >> 14);
       if (!item.indexed) continue;
-      state_.hits.index.visit_overlapping(item.bytes, [](CacheEntry& entry) {
-        entry.word.fetch_or(CacheEntry::kNoticed);
+      state_.hits.index.visit_overlapping(item.bytes, [&plans](CacheEntry& entry) {
+        plans.notice(entry);
         return true;
       });
     }
@@ -299,6 +300,11 @@ void Pump::end(const std::shared_ptr<PrefetchPlan>& plan) {
   for (bool ended = false; !ended;) {
     const Locked lock(state_);
     ended = state_.plans.end_some(plan, at);
+  }
+  // No other plan may wait for its blocks.
+  for (bool sorted = false; !sorted;) {
+    const Locked lock(state_);
+    sorted = state_.candidates.sort_some(PrefetchPlan::kSlice);
   }
 }
 

@@ -277,27 +277,15 @@ void Prefetcher::adopt(PlanItem& item, CacheEntry& entry) {
   plan.ahead += item.bytes.length;
   plan.started_end = std::max(plan.started_end, plan.index_of(item) + 1);
   ++plan.progress.started;
+  if (entry.planned == 0) shard_.candidates.leave(entry, false);
   if (entry.planned++ > 0) return;
-  Space::Node& node = shard_.space.node(entry.node);
-  node.planned += entry.length;
-  node.order->remove(entry);
+  shard_.space.node(entry.node).planned += entry.length;
 }
 
 // Moves a pending or started item to `state`: pending again if its block was dropped, or over.
 void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
-  if (item.state == PlanItem::State::started) {
-    CacheEntry& entry = *std::exchange(item.entry, nullptr);
-    if (--entry.planned == 0) {
-      shard_.space.node(entry.node).planned -= entry.length;
-      using Use = EvictionBlock::Use;
-      const bool again = entry.by_prefetch == 0 || entry.visited;
-      const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
-      if (entry.detached == 0) shard_.space.enter_order(entry, again ? Use::again : unused);
-    }
-    plan.ahead -= item.bytes.length;
-    shard_.space.let_go();
-  }
+  CacheEntry* const entry = std::exchange(item.entry, nullptr);
   item.state = state;
   if (state == PlanItem::State::pending) {
     --plan.progress.started;
@@ -306,7 +294,23 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
     plan.remove(item);
     if (plan.left() == 0) set_idle(plan, true);
   }
+  if (entry != nullptr) {
+    plan.ahead -= item.bytes.length;
+    unprotect(*entry, state);
+  }
   shard_.signals.pump_due = true;
+}
+
+// An item has let go of the block. The items that are left decide on its next use.
+void Prefetcher::unprotect(CacheEntry& entry, PlanItem::State state) {
+  if (--entry.planned == 0) {
+    shard_.space.node(entry.node).planned -= entry.length;
+    using Use = EvictionBlock::Use;
+    const bool again = entry.by_prefetch == 0 || entry.visited;
+    const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
+    if (entry.detached == 0) shard_.candidates.enter(entry, again ? Use::again : unused);
+  }
+  shard_.space.let_go();
 }
 
 // Like let_go(). Also drops a block that nobody wants any more if no engine has begun its copy.
@@ -318,26 +322,45 @@ void Prefetcher::let_go_unused(PlanItem& item, PlanItem::State state) {
   }
 }
 
-void Prefetcher::use(const Range& range, const AccessOptions& options) {
+bool Prefetcher::use(const Range& range, const AccessOptions& options) {
   if (options.plan != nullptr) {
     const auto& parts = options.plan->plans_;
     PrefetchPlan* const named = shard_.number < parts.size() ? parts[shard_.number].get() : nullptr;
-    if (named == nullptr || !named->listed) return;
+    if (named == nullptr || !named->listed) return false;
     named->named = true;
     return use_in(*named, range);
   }
+  bool any = false;
   for (const auto& plan : plans_) {
-    if (plan->listed && !plan->named) use_in(*plan, range);
+    if (plan->listed && !plan->named && use_in(*plan, range)) any = true;
   }
+  return any;
 }
 
-void Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
+std::optional<Nanoseconds> Prefetcher::next_use(const Range& range) const {
+  std::optional<Nanoseconds> next;
+  const Nanoseconds now = shard_.mover.clock().now();
+  for (const auto& plan : plans_) {
+    if (plan->ended) continue;
+    const auto ahead = plan->next_use(range, now);
+    if (ahead && (!next || *ahead < *next)) next = ahead;
+  }
+  return next;
+}
+
+void Prefetcher::notice(CacheEntry& entry) {
+  entry.word.fetch_or(CacheEntry::kNoticed);
+  if (entry.planned > 0 || entry.detached != 0 || entry.visited) return;
+  if (next_use(entry.range())) shard_.candidates.sort(entry);
+}
+
+bool Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   bool covered = false;
   bool any = false;
   for (PlanItem* item : plan.concerned(range)) {
     if (item->state == PlanItem::State::over) continue;  // passed over by the use of another item
     // Asked once per access, also for a wide one.
-    if (!any && !plan.named && !plan.is_consumers(*item, window_of(*item))) return;
+    if (!any && !plan.named && !plan.is_consumers(*item, window_of(*item))) return false;
     any = true;
     if (item->bytes.contains(range) && std::exchange(covered, true)) continue;
     if (item->state == PlanItem::State::pending) ++plan.progress.started;
@@ -350,6 +373,7 @@ void Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   }
   std::size_t effort = PrefetchPlan::kSlice;
   if (any) pass_over(plan, effort);
+  return any;
 }
 
 // Uses may come in any order. But an item more than the window behind the furthest use is passed
@@ -408,6 +432,7 @@ bool Prefetcher::end_some(const std::shared_ptr<PrefetchPlan>& plan, std::size_t
   const auto place = std::ranges::find(plans_, plan);
   if (static_cast<std::size_t>(place - plans_.begin()) < turn_) --turn_;  // the same plan's turn
   plans_.erase(place);
+  shard_.candidates.sort_again();
   set_idle(*plan, false);  // no longer counted
   plan->progress.cancelled = true;
   plan->core = nullptr;

@@ -91,8 +91,9 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   // Index of the node in the cache. Unchanged while a Block holds the entry, so that its thread may
   // read it without the lock.
   std::uint8_t node = 0;
-  std::uint32_t moving : 1 = 0;    // the first entry of a move (chain.h)
-  std::uint32_t planned : 31 = 0;  // items of plans that protect it
+  std::uint32_t moving : 1 = 0;       // the first entry of a move (chain.h)
+  std::uint32_t by_next_use : 1 = 0;  // in NextUses, not in the eviction order
+  std::uint32_t planned : 30 = 0;     // items of plans that protect it
 
   static constexpr std::size_t kMostNodes = 256;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/structures/plan.h"
+#include "cache/plans/plan.h"
 
 #include <algorithm>
 #include <functional>
@@ -61,6 +61,26 @@ void PrefetchPlan::build() {
 bool PrefetchPlan::concerns(const Range& range) const {
   if (objects_.size() == 1 && !bounds_.overlaps(range)) return false;
   return index.overlaps(range);
+}
+
+std::optional<Nanoseconds> PrefetchPlan::next_use(const Range& range, Nanoseconds now) const {
+  constexpr int kLooks = 8;
+  if (objects_.size() == 1 && !bounds_.overlaps(range)) return std::nullopt;
+  const PlanItem* first = nullptr;
+  int looks = 0;
+  index.visit_overlapping(range, [&](const PlanItem& item) {
+    if (range.contains(item.bytes) && (first == nullptr || item.position < first->position)) {
+      first = &item;
+    }
+    return ++looks < kLooks;
+  });
+  if (first == nullptr) return std::nullopt;
+  // Blocks of paused consumers go first.
+  constexpr Nanoseconds kPaused = std::chrono::hours{1};
+  const auto rate = pace.rate();
+  const double bytes = static_cast<double>(first->position - std::min(first->position, furthest));
+  const double time = std::min(bytes / (rate ? rate->value : 1e9), seconds(kPaused));
+  return is_stalled(now) ? kPaused : Nanoseconds{static_cast<std::int64_t>(time * 1e9)};
 }
 
 std::vector<PlanItem*> PrefetchPlan::concerned(const Range& range) {

@@ -102,6 +102,9 @@ struct PrefetchPlan {
   void build();
   // Whether an item of the plan overlaps `range`.
   bool concerns(const Range& range) const;
+  // The time until its consumer uses a block of `range`, at its pace, or at 1 GB/s without one.
+  // Nothing: no item inside the range is left. Looks only at the first ones of the index.
+  std::optional<Nanoseconds> next_use(const Range& range, Nanoseconds now) const;
   // The items that an access to `range` may use, in their order: those that contain it or lie
   // inside it. If it has more than kSlice cells of the index: only from the next kSlice items.
   std::vector<PlanItem*> concerned(const Range& range);
