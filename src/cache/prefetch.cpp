@@ -86,6 +86,7 @@ CacheEntry* Prefetcher::start_next(bool may_grow, CacheEntry*& spare,
     if (!plan.listed || plan.idle) continue;
     std::size_t effort = PrefetchPlan::kSlice;
     pass_over(plan, effort);
+    plan.make_items(plan.options.window.value, effort);
     while (PlanItem* const item = plan.first_pending(effort)) {
       if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted)) {
         if (!kept) turn_ = turn + 1;
@@ -230,8 +231,10 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   }
   CacheEntry& entry = *std::exchange(spare, nullptr);
   shard_.blocks.start(entry, request);
-  PlanItem* next = &item;
-  for (std::uint64_t at = 0; at < run; at += (next++)->bytes.length) adopt(*next, entry);
+  std::size_t next = item.number;
+  for (std::uint64_t at = 0; at < run; at += plan.items[next++].bytes.length) {
+    adopt(plan.items[next], entry);
+  }
   return &entry;
 }
 
@@ -245,8 +248,8 @@ std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) con
   Range run = item.bytes;
   // One block would be dropped as a whole when a part of it is written.
   if (item.alone || shard_.options.writable) return run.length;
-  const std::size_t first = plan.index_of(item);
-  const std::size_t end = std::min(plan.items.size(), first + kMergedItems);
+  const std::size_t first = item.number;
+  const std::size_t end = std::min(plan.items.end(), first + kMergedItems);
   for (std::size_t i = first + 1; i < end; ++i) {
     const PlanItem& next = plan.items[i];
     if (run.length + next.bytes.length > limit || next.state != PlanItem::State::pending ||
@@ -262,9 +265,10 @@ std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) con
 // The part of a run before its first later item that is cached already.
 std::uint64_t Prefetcher::not_there_of(const PlanItem& item, std::uint64_t run) const {
   std::uint64_t bytes = item.bytes.length;
-  for (const PlanItem* next = &item + 1; bytes < run; ++next) {
-    if (shard_.hits.find(next->bytes) != nullptr) break;
-    bytes += next->bytes.length;
+  for (std::size_t number = item.number + 1; bytes < run; ++number) {
+    const Range& next = item.plan->items[number].bytes;
+    if (shard_.hits.find(next) != nullptr) break;
+    bytes += next.length;
   }
   return bytes;
 }
@@ -275,7 +279,7 @@ void Prefetcher::adopt(PlanItem& item, CacheEntry& entry) {
   item.entry = &entry;
   PrefetchPlan& plan = *item.plan;
   plan.ahead += item.bytes.length;
-  plan.started_end = std::max(plan.started_end, plan.index_of(item) + 1);
+  plan.started_end = std::max(plan.started_end, item.number + 1);
   ++plan.progress.started;
   if (entry.planned == 0) shard_.candidates.leave(entry, false);
   if (entry.planned++ > 0) return;
@@ -289,7 +293,7 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   item.state = state;
   if (state == PlanItem::State::pending) {
     --plan.progress.started;
-    plan.next = std::min(plan.next, plan.index_of(item));
+    plan.next = std::min(plan.next, item.number);
   } else {
     plan.remove(item);
     if (plan.left() == 0) set_idle(plan, true);
@@ -354,13 +358,18 @@ void Prefetcher::notice(CacheEntry& entry) {
   if (next_use(entry.range())) shard_.candidates.sort(entry);
 }
 
+bool Prefetcher::is_consumers(PrefetchPlan& plan, const PlanItem& item) const {
+  return plan.named || plan.is_consumers(item.position, item.bytes.length, window_of(item));
+}
+
 bool Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   bool covered = false;
   bool any = false;
+  if (!plan.reach(range, plan.options.window.value)) return false;
   for (PlanItem* item : plan.concerned(range)) {
     if (item->state == PlanItem::State::over) continue;  // passed over by the use of another item
     // Asked once per access, also for a wide one.
-    if (!any && !plan.named && !plan.is_consumers(*item, window_of(*item))) return false;
+    if (!any && !is_consumers(plan, *item)) return false;
     any = true;
     if (item->bytes.contains(range) && std::exchange(covered, true)) continue;
     if (item->state == PlanItem::State::pending) ++plan.progress.started;
@@ -379,13 +388,14 @@ bool Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
 // Uses may come in any order. But an item more than the window behind the furthest use is passed
 // over: it loses its protection, or is never started.
 void Prefetcher::pass_over(PrefetchPlan& plan, std::size_t& effort) {
-  for (; plan.oldest < plan.items.size() && effort > 0; ++plan.oldest, --effort) {
+  for (; plan.oldest < plan.items.end() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
     const bool behind = item.end_position() + window_of(item) < plan.furthest;
-    if (!behind && item.position >= plan.begin) return;
+    if (!behind && item.position >= plan.begin) break;
     let_go_unused(item, PlanItem::State::over);
   }
+  plan.items.forget_before(plan.oldest);
 }
 
 void Prefetcher::unplan(CacheEntry& entry, PlanItem::State state) {
@@ -394,7 +404,7 @@ void Prefetcher::unplan(CacheEntry& entry, PlanItem::State state) {
     plan->index.visit_overlapping(entry.range(), [&](PlanItem& first) {
       // Items with the same bytes are started one after the other.
       PlanItem* item = &first;
-      while (item != nullptr && plan->index_of(*item) < plan->started_end) {
+      while (item != nullptr && item->number < plan->started_end) {
         if (item->entry == &entry) {
           const bool part = item->bytes.length < entry.length && !item->alone;
           item->alone = state == PlanItem::State::over;

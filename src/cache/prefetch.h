@@ -78,6 +78,7 @@ class Prefetcher {
   void let_go(PlanItem& item, PlanItem::State state);
   void unprotect(CacheEntry& entry, PlanItem::State state);
   void let_go_unused(PlanItem& item, PlanItem::State state);
+  bool is_consumers(PrefetchPlan& plan, const PlanItem& item) const;
   bool use_in(PrefetchPlan& plan, const Range& range);
   void pass_over(PrefetchPlan& plan, std::size_t& effort);
 

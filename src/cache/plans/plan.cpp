@@ -28,13 +28,60 @@ std::optional<BytesPerSecond> Pace::rate() const {
   return BytesPerSecond{bytes_ / seconds_};
 }
 
-void PrefetchPlan::build() {
-  std::vector<PlanItem*> order;
-  for (PlanItem& item : items) {
-    if (item.state == PlanItem::State::pending) order.push_back(&item);
+PlanItem& PlanItems::add() {
+  if (chunks_.size() == end_ / kChunk - begin_ / kChunk) {
+    chunks_.push_back(std::make_unique<PlanItem[]>(kChunk));
   }
-  // Equal items by address, which is their order in the plan.
-  std::ranges::sort(order, {}, [](PlanItem* item) { return std::pair(item->bytes, item); });
+  PlanItem& item = (*this)[end_];
+  item.number = end_++;
+  return item;
+}
+
+void PlanItems::forget_before(std::size_t number) {
+  for (std::size_t at = begin_ / kChunk; at < number / kChunk; ++at) chunks_.pop_front();
+  begin_ = number;
+}
+
+// Makes the items of a new plan: their nodes, and which of them need not be fetched.
+void PrefetchPlan::add(std::span<const Extent> extents, const Destinations& destinations) {
+  std::uint64_t position = 0;
+  const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
+  Result<Destination> node = Destination{};
+  for (const Extent& extent : extents) {
+    PlanItem& item = items.add();
+    item.plan = this;
+    if (!extent.valid()) {
+      item.state = PlanItem::State::over;  // an access will report the error
+      ++progress.invalid;
+      continue;
+    }
+    item.object = extent.object;
+    item.bytes = {extent.object->id(), extent.offset, extent.length.value};
+    item.position = position;
+    position += extent.length.value;
+    if (extent.length.value == 0) {
+      item.state = PlanItem::State::over;
+      ++progress.started;
+      ++progress.used;
+      continue;
+    }
+    if (asked == nullptr || asked->length != extent.length ||
+        asked->object->node() != extent.object->node()) {
+      node = destinations.first(extent, options.initiator);
+      asked = &extent;
+    }
+    if (node) item.node = node->node;
+    if (!node) item.state = PlanItem::State::over;
+  }
+}
+
+void PrefetchPlan::build(std::span<const Extent> extents, const Destinations& destinations) {
+  add(extents, destinations);
+  std::vector<PlanItem*> order;
+  for (std::size_t i = 0; i < items.end(); ++i) {
+    if (items[i].state == PlanItem::State::pending) order.push_back(&items[i]);
+  }
+  std::ranges::sort(order, {}, [](PlanItem* item) { return std::pair(item->bytes, item->number); });
   index.reserve(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     PlanItem& item = *order[i];
@@ -58,9 +105,65 @@ void PrefetchPlan::build() {
   }
 }
 
+void PrefetchPlan::begin_steps(Steps all, std::uint16_t node) {
+  steps = std::move(all);
+  node_ = node;
+  if (steps.done()) return;
+  bounds_ = steps.bounds();
+  objects_.emplace_back(bounds_.object, 0);
+}
+
+void PrefetchPlan::make_item() {
+  index.make_room();
+  PlanItem& item = items.add();
+  const Extent extent = steps.next();
+  item.plan = this;
+  item.object = extent.object;
+  item.bytes = range_of(extent);
+  item.position = steps.position();
+  item.node = node_;
+  steps.go_to(steps.number() + 1);
+  if (index.crowded(item.bytes) != nullptr) {
+    item.state = PlanItem::State::over;
+    return;
+  }
+  index.insert(item);
+  item.indexed = true;
+  ++objects_.front().second;
+  ++left_;
+}
+
+void PrefetchPlan::make_items(std::uint64_t window, std::size_t& effort) {
+  while (!steps.done() && effort > 0 && items.end() - oldest < kMade &&
+         steps.position() <= std::max(furthest, begin) + window) {
+    make_item();
+    --effort;
+  }
+}
+
+bool PrefetchPlan::reach(const Range& range, std::uint64_t window) {
+  const auto number = steps.find(range);
+  if (!number) return true;
+  const std::uint64_t position = steps.position_of(*number);
+  const std::uint64_t length = steps.next().length.value;
+  // An item may be inside the range, too. Then use_in() asks.
+  const bool first = steps.number() == *number;
+  if (!first) {
+    if (!named && !is_consumers(position, length, window)) return index.overlaps(range);
+    begin = position;
+    furthest = std::max(furthest, position);
+    steps.go_to(*number);
+  }
+  std::size_t effort = kSlice;
+  do {
+    make_item();
+  } while (--effort > 0 && !steps.done() && range.contains(range_of(steps.next())));
+  return true;
+}
+
 bool PrefetchPlan::concerns(const Range& range) const {
   if (objects_.size() == 1 && !bounds_.overlaps(range)) return false;
-  return index.overlaps(range);
+  return index.overlaps(range) || steps.overlap(range);
 }
 
 std::optional<Nanoseconds> PrefetchPlan::next_use(const Range& range, Nanoseconds now) const {
@@ -74,11 +177,13 @@ std::optional<Nanoseconds> PrefetchPlan::next_use(const Range& range, Nanosecond
     }
     return ++looks < kLooks;
   });
-  if (first == nullptr) return std::nullopt;
+  const auto step = first == nullptr ? steps.find_inside(range) : std::nullopt;
+  if (first == nullptr && !step) return std::nullopt;
+  const std::uint64_t position = step ? steps.position_of(*step) : first->position;
   // Blocks of paused consumers go first.
   constexpr Nanoseconds kPaused = std::chrono::hours{1};
   const auto rate = pace.rate();
-  const double bytes = static_cast<double>(first->position - std::min(first->position, furthest));
+  const double bytes = static_cast<double>(position - std::min(position, furthest));
   const double time = std::min(bytes / (rate ? rate->value : 1e9), seconds(kPaused));
   return is_stalled(now) ? kPaused : Nanoseconds{static_cast<std::int64_t>(time * 1e9)};
 }
@@ -94,10 +199,10 @@ std::vector<PlanItem*> PrefetchPlan::concerned(const Range& range) {
       if (uses(item)) found.push_back(&item);
       return true;
     });
-    std::ranges::sort(found, std::less<>{});  // they lie in one array, in their order
+    std::ranges::sort(found, {}, &PlanItem::number);
     return found;
   }
-  const std::size_t end = std::min(items.size(), oldest + kSlice);
+  const std::size_t end = std::min(items.end(), oldest + kSlice);
   for (std::size_t i = oldest; i < end; ++i) {
     if (items[i].indexed && uses(items[i])) found.push_back(&items[i]);
   }
@@ -119,7 +224,8 @@ void PrefetchPlan::remove(PlanItem& item) {
 }
 
 PlanItem* PrefetchPlan::first_pending(std::size_t& effort) {
-  for (; next < items.size() && effort > 0; ++next, --effort) {
+  next = std::max(next, items.begin());
+  for (; next < items.end() && effort > 0; ++next, --effort) {
     if (items[next].state == PlanItem::State::pending) return &items[next];
   }
   return nullptr;
@@ -128,7 +234,7 @@ PlanItem* PrefetchPlan::first_pending(std::size_t& effort) {
 std::vector<ObjectId> PrefetchPlan::reading() const {
   std::vector<ObjectId> found;
   for (const auto& [object, left] : objects_) {
-    if (left > 0) found.push_back(object);
+    if (left > 0 || !steps.done()) found.push_back(object);
   }
   return found;
 }
@@ -140,17 +246,18 @@ bool PrefetchPlan::is_stalled(Nanoseconds now) const {
   return ahead > 0 && now - touched > kLeast && seconds(now - touched) > usual;
 }
 
-bool PrefetchPlan::is_consumers(const PlanItem& item, std::uint64_t window) {
-  if (item.position <= furthest + window) {
+bool PrefetchPlan::is_consumers(std::uint64_t position, std::uint64_t length,
+                                std::uint64_t window) {
+  if (position <= furthest + window) {
     far_ = 0;
     return true;
   }
-  const bool follows = item.position >= far_end_ && item.position <= far_end_ + window;
+  const bool follows = position >= far_end_ && position <= far_end_ + window;
   far_ = follows ? far_ + 1 : 1;
-  far_end_ = item.end_position();
+  far_end_ = position + length;
   if (far_ < kJump) return false;
   far_ = 0;
-  begin = item.position;  // the consumer has used or skipped the items before
+  begin = position;  // the consumer has used or skipped the items before
   return true;
 }
 
