@@ -48,7 +48,7 @@ endfunction()
 if(HEADRACE_TESTS)
   headrace_test(fake_cuda_test ${fake_cuda_tests})
   headrace_with_fake_cuda(fake_cuda_test)
-  foreach(program backend_cuda_test backend_cuda_engines_test cache_test kvcache_test
+  foreach(program backend_cuda_test backend_cuda_engines_test cache_shards_test kvcache_test
       kvcache_client_test
       kvcache_state_test memory_device_test move_test topology_discovery_test)
     headrace_with_fake_cuda(${program})

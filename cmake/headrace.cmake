@@ -51,7 +51,8 @@ endif()
 set(HEADRACE_TEST_OPTIONS -O0)
 # Folders with long tests: ASan's build compiles them at -O1 and all others at -O0.
 set(HEADRACE_BUSY src/core/waiting src/core src/place/advice src/tier src/tier/process src/move
-  src/cache/structures src/cache/accounts src/cache src/cache/shards src/measure/instruments)
+  src/cache/structures src/cache/accounts src/cache/plans src/cache src/cache/shards
+  src/measure/instruments)
 
 # headrace_folder(headrace src/core): adds src/core/*.cpp to the library `headrace`, its *_test.cpp
 # and *_test.c to the test program core_test and its *_bench.cpp to core_bench. Not recursive: a

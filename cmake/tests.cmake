@@ -10,8 +10,8 @@ file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # assembly, a million descriptors, races at full speed, C programs; those of the query run in the
 # guest too.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/backend/storage src/memory/heap
-  src/move src/cache/structures src/cache src/cache/shards src/kvcache src/measure/instruments
-  src/measure/instruments/traffic tests/conformance benchmarks/query)
+  src/move src/cache/structures src/cache/plans src/cache src/cache/shards src/kvcache
+  src/measure/instruments src/measure/instruments/traffic tests/conformance benchmarks/query)
 # Folders whose threads are tested with TSan by the tests of other folders; benchmarks are, too.
 # Their programs have the label `threaded`. All others have `racing` too, which is what `make test`
 # builds with TSan, without the folders that none of these programs links.

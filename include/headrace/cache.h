@@ -275,6 +275,15 @@ struct ReadOptions {
   AccessOptions access = {};
 };
 
+// Extents of `length` bytes: number i begins at offset + i * stride, for i from 0 to count - 1.
+struct Strided {
+  const Object* object = nullptr;
+  std::uint64_t offset = 0;
+  Bytes length;
+  std::uint64_t stride = 0;  // in bytes; more than 0
+  std::uint64_t count = 0;
+};
+
 struct PrefetchOptions {
   // How long before its use an extent should be ready. The plan keeps ahead of the last use the
   // bytes that are used in this time at the measured pace, and at least enough to cover the
@@ -524,6 +533,12 @@ class Cache {
   // Plans the use of `extents` in this order and fetches them ahead. Each is protected from
   // eviction until its first use or until the plan is cancelled.
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options = {});
+  // The same for extents at equal distances. They cost memory only near their use: at most 2 MiB in
+  // each shard, for any number of them. An access that names the plan and goes farther than the
+  // window ahead skips the extents before it. Extents that do not lie in the object count as
+  // invalid. All do without a length or a stride; and in a writable cache with several shards,
+  // unless offset and stride are multiples of a length that is a power of two, at most 1 MiB.
+  Prefetch prefetch(const Strided& extents, const PrefetchOptions& options = {});
 
   // Drops all copies that overlap `extent`, also those in flight. An access that begins after the
   // return sees no bytes read before the call. Blocks that are held keep their bytes. Requires: the

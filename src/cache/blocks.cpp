@@ -87,10 +87,12 @@ ShardState::ShardState(Mover& to_use, CacheOptions wanted, std::size_t number, s
             .hits = hits,
             .deferred = deferred,
             .space = space,
+            .candidates = candidates,
             .plans = plans,
             .blocks = blocks,
             .chain = chain},
       space(parts),
+      candidates(parts),
       plans(parts),
       blocks(parts),
       chain(parts) {}
@@ -130,7 +132,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
     using Use = EvictionBlock::Use;
     const bool brief = request.by_prefetch || request.keep == Keep::shorter;
     const Use kept = request.keep == Keep::longer ? Use::again : Use::fresh;
-    shard_.space.enter_order(entry, brief ? Use::used_up : kept);
+    shard_.candidates.enter(entry, brief ? Use::used_up : kept);
   } else {
     // As for a dropped block, all its pins are counted.
     entry.word.fetch_or(CacheEntry::kCounted);
@@ -162,23 +164,23 @@ bool Blocks::may_enter_index(const Range& range) {
 
 bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& options) {
   const bool ready = entry.now() == BlockState::ready;
-  const std::uint32_t planned = entry.planned;
   if (!ready) promote(*entry.fill, options.priority);
   const bool first = entry.by_prefetch && !entry.used;
   entry.used = 1;  // else a plan that passes over its items might drop it
-  shard_.plans.use(range_of(extent), options);
+  const bool by_plan = shard_.plans.use(range_of(extent), options);
   ++(ready ? counts.hits : counts.inflight_hits);
   counts.first_uses += first;
   counts.late += first && !ready;
   // The first use of a planned block corresponds to a miss without a plan. An access that names a
   // plan reads a block once, in one or more pieces. Neither is a reason to keep the block.
-  if (!first && entry.planned >= planned && options.plan == nullptr) {
-    if (entry.planned > 0) {
-      entry.visited = true;  // enter_order() asks for it
+  if (!first && !by_plan && options.plan == nullptr) {
+    if (entry.planned > 0 || entry.by_next_use != 0) {
+      entry.visited = true;  // enter() asks for it
     } else {
       shard_.space.node(entry.node).order->touch(entry);
     }
   }
+  if (entry.by_next_use != 0) shard_.candidates.sort(entry);
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   if (ready) open(entry);
   if (ready) shard_.chain.promote_soon(entry);
@@ -213,7 +215,7 @@ void Blocks::open(CacheEntry& entry) {
 void Blocks::unpin(CacheEntry& entry) {
   if (!shard_.hits.unpin(entry)) return;
   changed();
-  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
+  const bool used_up = entry.by_next_use != 0 && NextUses::is_at(entry, std::nullopt);
   if (shard_.space.stalled() || used_up) shard_.space.offer(entry);
   shard_.space.released();
   const std::uint8_t node = entry.node;
@@ -258,7 +260,7 @@ void Blocks::fail(CacheEntry& entry, const Error& error) {
   }
   if (!entry.detached) {
     shard_.hits.index.remove(entry);
-    if (entry.planned == 0) shard_.space.node(entry.node).order->remove(entry);
+    if (entry.planned == 0) shard_.candidates.leave(entry, false);
     entry.detached = 1;
     // The plan does not try again: the copy would probably fail again at once.
     if (entry.planned > 0) shard_.plans.unplan(entry, PlanItem::State::over);
@@ -292,7 +294,7 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
 
 void Blocks::leave_index(CacheEntry& entry, bool evicted) {
   shard_.hits.index.remove(entry);
-  if (entry.planned == 0) shard_.space.leave_order(entry, evicted);
+  if (entry.planned == 0) shard_.candidates.leave(entry, evicted);
   shard_.space.spare(entry);
   entry.detached = 1;
   if (entry.planned > 0) shard_.plans.unplan(entry, PlanItem::State::pending);
@@ -312,7 +314,7 @@ void Blocks::replace(CacheEntry& from, CacheEntry& to) {
   shard_.hits.index.insert(to);
   to.detached = 0;
   using Use = EvictionBlock::Use;
-  shard_.space.enter_order(to, up ? Use::again : Use::fresh);
+  shard_.candidates.enter(to, up ? Use::again : Use::fresh);
   ++(up ? counts.promotions : counts.demotions);
   emit(up ? CacheEvent::Kind::promoted : CacheEvent::Kind::demoted, to.extent(), to.by_prefetch);
   open(to);

@@ -5,9 +5,10 @@
 // word, so wait() and now() of a Block take no lock. A ready block is pinned and released without
 // it (readers.h).
 //
-// Guarded parts, each with its own data: Hits (index and pins), Space (memory), Prefetcher (plans),
-// Blocks (life). They call each other and never take the lock. Classes that take it: CacheAccess
-// (access.cpp), Fills (copies in flight), Slabs and Pump (core.h), CacheCore (the rest).
+// Guarded parts, each with its own data: Hits (index and pins), Space (memory), Candidates (the
+// order of eviction), Prefetcher (plans), Blocks (life). They call each other and never take the
+// lock. Classes that take it: CacheAccess (access.cpp), Fills (copies in flight), Slabs and Pump
+// (core.h), CacheCore (the rest).
 //
 // Never done under the lock, since each may take long or call back: submit a copy, allocate or free
 // a slab, ask a policy, cancel a transfer, wake a thread. Deferred keeps such work until the lock
@@ -23,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/candidates.h"
 #include "cache/chain.h"
 #include "cache/prefetch.h"
 #include "cache/space.h"
@@ -116,6 +118,7 @@ struct Shard {
   Hits& hits;
   Deferred& deferred;
   Space& space;
+  Candidates& candidates;
   Prefetcher& plans;
   Blocks& blocks;
   Chain& chain;
@@ -288,6 +291,7 @@ struct ShardState {
   alignas(64) mutable Mutex mutex;
   Deferred deferred GUARDED_BY(mutex);
   Space space GUARDED_BY(mutex);
+  Candidates candidates GUARDED_BY(mutex);
   Prefetcher plans GUARDED_BY(mutex);
   Blocks blocks GUARDED_BY(mutex);
   Chain chain GUARDED_BY(mutex);

@@ -55,7 +55,7 @@ bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
     return entry.droppable(false) &&
            node.frames.find_row(entry, extent.length.value, extent.offset, may, row_);
   };
-  if (node.order->choose(accept, PrefetchPlan::kSlice) == nullptr) return false;
+  if (shard_.candidates.choose(node, accept, PrefetchPlan::kSlice) == nullptr) return false;
   for (Frame* frame : row_.frames) begin(entry_of(*frame), false);
   return true;
 }

@@ -158,53 +158,44 @@ Status Slabs::reserve(std::uint16_t node) {
 std::shared_ptr<PrefetchPlan> Pump::prefetch(std::span<const Extent> extents,
                                              const PrefetchOptions& options) {
   auto plan = std::make_shared<PrefetchPlan>();
-  plan->options = options;
-  plan->named = options.named;
   plan->progress.planned = extents.size();
-  if (!state_.origin.here()) {
-    plan->progress.cancelled = true;
-    return plan;
+  if (!has_tenant(state_.options, options.tenant)) {
+    plan->progress.invalid = extents.size();  // an access will report the error
+  } else if (state_.origin.here()) {
+    plan->options = options;
+    plan->build(extents, state_.destinations);
   }
-  fill(*plan, extents);
-  plan->build();
-  enlist(plan);
-  pump(true, kAll);
+  begin(plan, options);
   return plan;
 }
 
-// Makes the items of a new plan: their nodes, and which of them need not be fetched.
-void Pump::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
-  plan.items.resize(extents.size());
-  std::uint64_t position = 0;
-  const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
-  Result<Destination> node = Destination{};
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    const Extent& extent = extents[i];
-    PlanItem& item = plan.items[i];
-    item.plan = &plan;
-    if (!extent.valid() || !has_tenant(state_.options, plan.options.tenant)) {
-      item.state = PlanItem::State::over;  // an access will report the error
-      ++plan.progress.invalid;
-      continue;
+std::shared_ptr<PrefetchPlan> Pump::prefetch(const Strided& all, Steps::FromShard from_shard,
+                                             const Prefetch::Progress& progress,
+                                             const PrefetchOptions& options) {
+  auto plan = std::make_shared<PrefetchPlan>();
+  plan->progress = progress;
+  if (!has_tenant(state_.options, options.tenant)) {
+    plan->progress.invalid = progress.planned;  // an access will report the error
+  } else if (state_.origin.here() && all.count > 0) {
+    const Extent first{all.object, all.offset, all.length};
+    const auto node = state_.destinations.first(first, options.initiator);
+    if (node) {
+      plan->begin_steps(Steps(all, std::move(from_shard), state_.parts.shards), node->node);
     }
-    item.object = extent.object;
-    item.bytes = {extent.object->id(), extent.offset, extent.length.value};
-    item.position = position;
-    position += extent.length.value;
-    if (extent.length.value == 0) {
-      item.state = PlanItem::State::over;
-      ++plan.progress.started;
-      ++plan.progress.used;
-      continue;
-    }
-    if (asked == nullptr || asked->length != extent.length ||
-        asked->object->node() != extent.object->node()) {
-      node = state_.destinations.first(extent, plan.options.initiator);
-      asked = &extent;
-    }
-    if (node) item.node = node->node;
-    if (!node) item.state = PlanItem::State::over;
   }
+  begin(plan, options);
+  return plan;
+}
+
+void Pump::begin(const std::shared_ptr<PrefetchPlan>& plan, const PrefetchOptions& options) {
+  plan->options = options;
+  plan->named = options.named;
+  if (!state_.origin.here()) {
+    plan->progress.cancelled = true;
+    return;
+  }
+  enlist(plan);
+  pump(true, kAll);
 }
 
 // Marks the blocks that are cached already, in slices, so that the plan learns of accesses to them.
@@ -215,22 +206,38 @@ void Pump::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
     const MutexLock lock(state_.mutex);
     state_.plans.add(plan, core_);
   }
-  const std::span<PlanItem> items(plan->items);
-  for (std::size_t at = 0; at < items.size();) {
+  PlanItems& items = plan->items;
+  for (std::size_t at = 0; at < items.end();) {
     const MutexLock lock(state_.mutex);
+    Prefetcher& plans = state_.plans;
     // An item usually overlaps at most one block per 4 KiB.
-    for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.size(); ++at) {
+    for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.end(); ++at) {
       const PlanItem& item = items[at];
       work += 1 + (item.bytes.length >> 14);
       if (!item.indexed) continue;
-      state_.hits.index.visit_overlapping(item.bytes, [](CacheEntry& entry) {
-        entry.word.fetch_or(CacheEntry::kNoticed);
+      state_.hits.index.visit_overlapping(item.bytes, [&plans](CacheEntry& entry) {
+        plans.notice(entry);
         return true;
       });
     }
   }
+  if (!plan->steps.done()) notice_steps(plan->steps);
   const MutexLock lock(state_.mutex);
   state_.plans.list(*plan);
+}
+
+void Pump::notice_steps(const Steps& steps) {
+  bool again = false;
+  for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended; again = cursor.cells == 0) {
+    std::array<CacheEntry*, PrefetchPlan::kSlice> found;
+    const MutexLock lock(state_.mutex);
+    // A short range is walked from its beginning each time.
+    const auto skip = [&](const CacheEntry& entry) {
+      return !steps.overlap(entry.range()) || (again && entry.has(CacheEntry::kNoticed));
+    };
+    const std::size_t count = state_.hits.index.next(steps.bounds(), cursor, found, skip);
+    for (CacheEntry* entry : std::span(found).first(count)) state_.plans.notice(*entry);
+  }
 }
 
 void Pump::pump(bool may_grow, std::size_t most) noexcept {
@@ -300,6 +307,11 @@ void Pump::end(const std::shared_ptr<PrefetchPlan>& plan) {
   for (bool ended = false; !ended;) {
     const Locked lock(state_);
     ended = state_.plans.end_some(plan, at);
+  }
+  // No other plan may wait for its blocks.
+  for (bool sorted = false; !sorted;) {
+    const Locked lock(state_);
+    sorted = state_.candidates.sort_some(PrefetchPlan::kSlice);
   }
 }
 

@@ -77,14 +77,19 @@ class Pump {
 
   std::shared_ptr<PrefetchPlan> prefetch(std::span<const Extent> extents,
                                          const PrefetchOptions& options);
+  // `progress`: the counts at the beginning. Requires: as for Steps, unless there are none.
+  std::shared_ptr<PrefetchPlan> prefetch(const Strided& all, Steps::FromShard from_shard,
+                                         const Prefetch::Progress& progress,
+                                         const PrefetchOptions& options);
   void cancel(const std::shared_ptr<PrefetchPlan>& plan);
   // Also starts copies that are due.
   Prefetch::Progress progress(const PrefetchPlan& plan);
   void end_all();
 
  private:
-  void fill(PrefetchPlan& plan, std::span<const Extent> extents) const;
+  void begin(const std::shared_ptr<PrefetchPlan>& plan, const PrefetchOptions& options);
   void enlist(const std::shared_ptr<PrefetchPlan>& plan);
+  void notice_steps(const Steps& steps);
   void start_plans(bool may_grow, std::size_t most) noexcept;
   void start_most(bool may_grow, std::size_t most);
   void end(const std::shared_ptr<PrefetchPlan>& plan);

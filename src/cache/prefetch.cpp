@@ -86,6 +86,7 @@ CacheEntry* Prefetcher::start_next(bool may_grow, CacheEntry*& spare,
     if (!plan.listed || plan.idle) continue;
     std::size_t effort = PrefetchPlan::kSlice;
     pass_over(plan, effort);
+    plan.make_items(plan.options.window.value, effort);
     while (PlanItem* const item = plan.first_pending(effort)) {
       if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted)) {
         if (!kept) turn_ = turn + 1;
@@ -235,8 +236,10 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   }
   CacheEntry& entry = *std::exchange(spare, nullptr);
   shard_.blocks.start(entry, request);
-  PlanItem* next = &item;
-  for (std::uint64_t at = 0; at < run; at += (next++)->bytes.length) adopt(*next, entry);
+  std::size_t next = item.number;
+  for (std::uint64_t at = 0; at < run; at += plan.items[next++].bytes.length) {
+    adopt(plan.items[next], entry);
+  }
   return &entry;
 }
 
@@ -250,8 +253,8 @@ std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) con
   Range run = item.bytes;
   // One block would be dropped as a whole when a part of it is written.
   if (item.alone || shard_.options.writable) return run.length;
-  const std::size_t first = plan.index_of(item);
-  const std::size_t end = std::min(plan.items.size(), first + kMergedItems);
+  const std::size_t first = item.number;
+  const std::size_t end = std::min(plan.items.end(), first + kMergedItems);
   for (std::size_t i = first + 1; i < end; ++i) {
     const PlanItem& next = plan.items[i];
     if (run.length + next.bytes.length > limit || next.state != PlanItem::State::pending ||
@@ -267,9 +270,10 @@ std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) con
 // The part of a run before its first later item that is cached already.
 std::uint64_t Prefetcher::not_there_of(const PlanItem& item, std::uint64_t run) const {
   std::uint64_t bytes = item.bytes.length;
-  for (const PlanItem* next = &item + 1; bytes < run; ++next) {
-    if (shard_.hits.find(next->bytes) != nullptr) break;
-    bytes += next->bytes.length;
+  for (std::size_t number = item.number + 1; bytes < run; ++number) {
+    const Range& next = item.plan->items[number].bytes;
+    if (shard_.hits.find(next) != nullptr) break;
+    bytes += next.length;
   }
   return bytes;
 }
@@ -280,38 +284,42 @@ void Prefetcher::adopt(PlanItem& item, CacheEntry& entry) {
   item.entry = &entry;
   PrefetchPlan& plan = *item.plan;
   plan.ahead += item.bytes.length;
-  plan.started_end = std::max(plan.started_end, plan.index_of(item) + 1);
+  plan.started_end = std::max(plan.started_end, item.number + 1);
   ++plan.progress.started;
+  if (entry.planned == 0) shard_.candidates.leave(entry, false);
   if (entry.planned++ > 0) return;
-  Space::Node& node = shard_.space.node(entry.node);
-  node.planned += entry.length;
-  node.order->remove(entry);
+  shard_.space.node(entry.node).planned += entry.length;
 }
 
 // Moves a pending or started item to `state`: pending again if its block was dropped, or over.
 void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
-  if (item.state == PlanItem::State::started) {
-    CacheEntry& entry = *std::exchange(item.entry, nullptr);
-    if (--entry.planned == 0) {
-      shard_.space.node(entry.node).planned -= entry.length;
-      using Use = EvictionBlock::Use;
-      const bool again = entry.by_prefetch == 0 || entry.visited;
-      const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
-      if (entry.detached == 0) shard_.space.enter_order(entry, again ? Use::again : unused);
-    }
-    plan.ahead -= item.bytes.length;
-    shard_.space.let_go();
-  }
+  CacheEntry* const entry = std::exchange(item.entry, nullptr);
   item.state = state;
   if (state == PlanItem::State::pending) {
     --plan.progress.started;
-    plan.next = std::min(plan.next, plan.index_of(item));
+    plan.next = std::min(plan.next, item.number);
   } else {
     plan.remove(item);
     if (plan.left() == 0) set_idle(plan, true);
   }
+  if (entry != nullptr) {
+    plan.ahead -= item.bytes.length;
+    unprotect(*entry, state);
+  }
   shard_.signals.pump_due = true;
+}
+
+// An item has let go of the block. The items that are left decide on its next use.
+void Prefetcher::unprotect(CacheEntry& entry, PlanItem::State state) {
+  if (--entry.planned == 0) {
+    shard_.space.node(entry.node).planned -= entry.length;
+    using Use = EvictionBlock::Use;
+    const bool again = entry.by_prefetch == 0 || entry.visited;
+    const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
+    if (entry.detached == 0) shard_.candidates.enter(entry, again ? Use::again : unused);
+  }
+  shard_.space.let_go();
 }
 
 // Like let_go(). Also drops a block that nobody wants any more if no engine has begun its copy.
@@ -323,26 +331,50 @@ void Prefetcher::let_go_unused(PlanItem& item, PlanItem::State state) {
   }
 }
 
-void Prefetcher::use(const Range& range, const AccessOptions& options) {
+bool Prefetcher::use(const Range& range, const AccessOptions& options) {
   if (options.plan != nullptr) {
     const auto& parts = options.plan->plans_;
     PrefetchPlan* const named = shard_.number < parts.size() ? parts[shard_.number].get() : nullptr;
-    if (named == nullptr || !named->listed) return;
+    if (named == nullptr || !named->listed) return false;
     named->named = true;
     return use_in(*named, range);
   }
+  bool any = false;
   for (const auto& plan : plans_) {
-    if (plan->listed && !plan->named) use_in(*plan, range);
+    if (plan->listed && !plan->named && use_in(*plan, range)) any = true;
   }
+  return any;
 }
 
-void Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
+std::optional<Nanoseconds> Prefetcher::next_use(const Range& range) const {
+  std::optional<Nanoseconds> next;
+  const Nanoseconds now = shard_.mover.clock().now();
+  for (const auto& plan : plans_) {
+    if (plan->ended) continue;
+    const auto ahead = plan->next_use(range, now);
+    if (ahead && (!next || *ahead < *next)) next = ahead;
+  }
+  return next;
+}
+
+void Prefetcher::notice(CacheEntry& entry) {
+  entry.word.fetch_or(CacheEntry::kNoticed);
+  if (entry.planned > 0 || entry.detached != 0 || entry.visited) return;
+  if (next_use(entry.range())) shard_.candidates.sort(entry);
+}
+
+bool Prefetcher::is_consumers(PrefetchPlan& plan, const PlanItem& item) const {
+  return plan.named || plan.is_consumers(item.position, item.bytes.length, window_of(item));
+}
+
+bool Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   bool covered = false;
   bool any = false;
+  if (!plan.reach(range, plan.options.window.value)) return false;
   for (PlanItem* item : plan.concerned(range)) {
     if (item->state == PlanItem::State::over) continue;  // passed over by the use of another item
     // Asked once per access, also for a wide one.
-    if (!any && !plan.named && !plan.is_consumers(*item, window_of(*item))) return;
+    if (!any && !is_consumers(plan, *item)) return false;
     any = true;
     if (item->bytes.contains(range) && std::exchange(covered, true)) continue;
     if (item->state == PlanItem::State::pending) ++plan.progress.started;
@@ -355,18 +387,20 @@ void Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   }
   std::size_t effort = PrefetchPlan::kSlice;
   if (any) pass_over(plan, effort);
+  return any;
 }
 
 // Uses may come in any order. But an item more than the window behind the furthest use is passed
 // over: it loses its protection, or is never started.
 void Prefetcher::pass_over(PrefetchPlan& plan, std::size_t& effort) {
-  for (; plan.oldest < plan.items.size() && effort > 0; ++plan.oldest, --effort) {
+  for (; plan.oldest < plan.items.end() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
     const bool behind = item.end_position() + window_of(item) < plan.furthest;
-    if (!behind && item.position >= plan.begin) return;
+    if (!behind && item.position >= plan.begin) break;
     let_go_unused(item, PlanItem::State::over);
   }
+  plan.items.forget_before(plan.oldest);
 }
 
 void Prefetcher::unplan(CacheEntry& entry, PlanItem::State state) {
@@ -375,7 +409,7 @@ void Prefetcher::unplan(CacheEntry& entry, PlanItem::State state) {
     plan->index.visit_overlapping(entry.range(), [&](PlanItem& first) {
       // Items with the same bytes are started one after the other.
       PlanItem* item = &first;
-      while (item != nullptr && plan->index_of(*item) < plan->started_end) {
+      while (item != nullptr && item->number < plan->started_end) {
         if (item->entry == &entry) {
           const bool part = item->bytes.length < entry.length && !item->alone;
           item->alone = state == PlanItem::State::over;
@@ -413,6 +447,7 @@ bool Prefetcher::end_some(const std::shared_ptr<PrefetchPlan>& plan, std::size_t
   const auto place = std::ranges::find(plans_, plan);
   if (static_cast<std::size_t>(place - plans_.begin()) < turn_) --turn_;  // the same plan's turn
   plans_.erase(place);
+  shard_.candidates.sort_again();
   set_idle(*plan, false);  // no longer counted
   plan->progress.cancelled = true;
   plan->core = nullptr;

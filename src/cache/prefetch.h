@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "cache/plans/plan.h"
 #include "cache/space.h"
-#include "cache/structures/plan.h"
 #include "headrace/cache.h"
 
 namespace headrace {
@@ -49,7 +49,13 @@ class Prefetcher {
   bool are_concerned(const Range& range) const;
   // An access to `range` uses the plan that it names, or else each unnamed plan. In a plan it uses
   // the first item that covers the range and all items inside it. A repeated extent is used once.
-  void use(const Range& range, const AccessOptions& options);
+  // Whether any item was used.
+  bool use(const Range& range, const AccessOptions& options);
+  // The time until a plan uses a block of `range` next, if consumers keep their pace. Nothing: no
+  // plan will use it.
+  std::optional<Nanoseconds> next_use(const Range& range) const;
+  // Gives a cached block that a new plan may use its place in NextUses.
+  void notice(CacheEntry& entry);
   // The block of these items was dropped or failed. An item that failed in a run is tried alone.
   void unplan(CacheEntry& entry, PlanItem::State state);
   // All plans: paused consumers first, then those with the most bytes ahead.
@@ -70,8 +76,10 @@ class Prefetcher {
   std::uint64_t not_there_of(const PlanItem& item, std::uint64_t run) const;
   void adopt(PlanItem& item, CacheEntry& entry);
   void let_go(PlanItem& item, PlanItem::State state);
+  void unprotect(CacheEntry& entry, PlanItem::State state);
   void let_go_unused(PlanItem& item, PlanItem::State state);
-  void use_in(PrefetchPlan& plan, const Range& range);
+  bool is_consumers(PrefetchPlan& plan, const PlanItem& item) const;
+  bool use_in(PrefetchPlan& plan, const Range& range);
   void pass_over(PrefetchPlan& plan, std::size_t& effort);
 
   const Shard& shard_;

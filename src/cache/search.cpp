@@ -191,11 +191,10 @@ bool SpaceSearch::evict_one() {
     auto& entry = static_cast<CacheEntry&>(links);
     return entry.droppable(false) && !keeps(entry);
   };
-  EvictionLinks* const links = node_.order->choose(accept, Space::kEffort);
-  if (links == nullptr) return false;
-  CacheEntry& victim = static_cast<CacheEntry&>(*links);
-  shard_.hits.count_pins(victim);
-  if (victim.droppable(false)) shard_.blocks.drop(victim, CacheEvent::Kind::evicted);
+  CacheEntry* const victim = shard_.candidates.choose(node_, accept, Space::kEffort);
+  if (victim == nullptr) return false;
+  shard_.hits.count_pins(*victim);
+  if (victim->droppable(false)) shard_.blocks.drop(*victim, CacheEvent::Kind::evicted);
   return true;
 }
 
@@ -264,7 +263,7 @@ bool SpaceSearch::search_row(unsigned effort) {
   // A row that a slot pins is known to be pinned the next time.
   for (unsigned tries = Space::kEffort; tries > 0; --tries) {
     offered = 0;
-    if (node_.order->choose(accept, effort) == nullptr) {
+    if (shard_.candidates.choose(node_, accept, effort) == nullptr) {
       if (rows.effort > 0)
         node_.search.offered += offered < effort ? kOffers * node_.frames.count() : offered;
       return false;

@@ -19,16 +19,6 @@ constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 // Slabs that calls on this thread's stack have reserved and not yet allocated.
 thread_local constinit std::size_t slabs_owed = 0;
 
-// For EvictionBlock::key.
-std::uint64_t key_of(const Range& range) {
-  std::uint64_t key = hash_secret();
-  for (const std::uint64_t part : {raw(range.object), range.offset, range.length}) {
-    key = (key ^ part) * 0x9e3779b97f4a7c15;  // as in the index (Fibonacci hashing)
-    key ^= key >> 32;
-  }
-  return key;
-}
-
 }  // namespace
 
 std::uint64_t Space::slab_for(const Extent& extent) {
@@ -103,20 +93,6 @@ void Space::released() {
   shard_.deferred.wake_for_space();
 }
 
-void Space::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
-  nodes_[entry.node].order->insert(
-      entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
-}
-
-void Space::leave_order(CacheEntry& entry, bool evicted) {
-  EvictionOrder& order = *nodes_[entry.node].order;
-  if (evicted) {
-    order.evict(entry, key_of(entry.range()));
-  } else {
-    order.remove(entry);
-  }
-}
-
 // Adds the next blocks in the order to the victims, up to a small share of all. Victims chosen
 // before stay first. False: there are no more.
 bool Space::pick_victims(Node& node) {
@@ -135,7 +111,7 @@ bool Space::pick_victims(Node& node) {
   };
   // An order with several queues spends a part of the effort on each (s3_fifo() a quarter). This is
   // enough for the queue whose turn it is to give all victims. Less if most blocks are pinned.
-  node.order->choose(accept, node.victims_are_scarce ? 2 * kVictims : 8 * kVictims);
+  shard_.candidates.choose(node, accept, node.victims_are_scarce ? 2 * kVictims : 8 * kVictims);
   node.victims_are_scarce = 2 * (node.victims.size() - static_cast<std::size_t>(before)) < wanted;
   std::ranges::reverse(node.victims);
   std::reverse(node.victims.end() - before, node.victims.end());
@@ -217,8 +193,9 @@ bool Space::fit_budget(Node& node) {
     if (entry.droppable(true)) blocks.push_back(&entry);
     return blocks.size() == PrefetchPlan::kSlice;
   };
-  node.order->choose([&](EvictionLinks& links) { return take(static_cast<CacheEntry&>(links)); },
-                     kFrameEffort);
+  shard_.candidates.choose(
+      node, [&](EvictionLinks& links) { return take(static_cast<CacheEntry&>(links)); },
+      kFrameEffort);
   if (drop_until_fit(node, blocks)) return true;
   blocks.clear();
   visit_planned(node, take);

@@ -109,6 +109,9 @@ class Space {
   std::span<Node> nodes() { return nodes_; }
   std::span<const Node> nodes() const { return nodes_; }
   std::optional<std::uint16_t> number_of(NodeId id) const;
+  std::size_t number_of(const Node& node) const {
+    return static_cast<std::size_t>(&node - nodes_.data());
+  }
 
   // The bytes and evictions of the tenants on all nodes. Empty if there are none.
   std::vector<CacheStats::Tenant> tenants(const Hits::ByTenant& pinned) const;
@@ -143,9 +146,6 @@ class Space {
   std::uint64_t unmapped() const { return unmapped_; }
   void count_unmapped(std::size_t slabs);
 
-  // The order has all blocks of the index that no plan protects.
-  void enter_order(CacheEntry& entry, EvictionBlock::Use use);
-  void leave_order(CacheEntry& entry, bool evicted);
   // A released block is tried before the order is asked, if space was lacking or plans have used it
   // up: among very many pins the order would take a while to offer it. If it was released without
   // the lock, the entry may be another block by now.

@@ -60,11 +60,13 @@ std::int64_t TenantOrders::beyond_least(std::uint32_t number) const {
 }
 
 bool TenantOrders::keeps(const CacheEntry& entry) const {
-  return entry.tenant != asks_ &&
+  if (entry.tenant == asks_ || asks_ == kNobody) return false;
+  return is_full() ||
          beyond_least(entry.tenant) < static_cast<std::int64_t>(std::uint64_t{entry.length});
 }
 
 bool TenantOrders::keeps(std::span<Frame* const> frames) const {
+  if (asks_ == kNobody) return false;
   std::array<std::int64_t, CacheEntry::kMostTenants> lost{};
   for (const Frame* frame : frames) {
     const std::uint32_t tenant = static_cast<const CacheEntry*>(frame)->tenant;

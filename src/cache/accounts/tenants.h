@@ -49,6 +49,7 @@ class TenantOrders final : public EvictionOrder {
   std::uint32_t asks() const { return asks_; }
   // Whether other tenants may not evict all of these.
   bool keeps(std::span<Frame* const> frames) const;
+  // Whether the tenant that asks may not evict this one.
   bool keeps(const CacheEntry& entry) const;
   // Whether the tenant that asks must evict blocks of its own first.
   bool is_full() const;

@@ -247,42 +247,6 @@ std::optional<NodeId> Block::node() const {
   return extent_.object->node();
 }
 
-Prefetch::Prefetch(Prefetch&& other) noexcept
-    : plans_(std::move(other.plans_)), cache_(std::exchange(other.cache_, nullptr)) {}
-
-Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
-  if (this != &other) {
-    cancel();
-    plans_ = std::move(other.plans_);
-    cache_ = std::exchange(other.cache_, nullptr);
-  }
-  return *this;
-}
-
-Prefetch::~Prefetch() { cancel(); }
-
-void Prefetch::cancel() {
-  for (const auto& plan : plans_) {
-    CacheCore* const core = plan == nullptr ? nullptr : plan->core.load();
-    if (core != nullptr) core->pump().cancel(plan);
-  }
-}
-
-Prefetch::Progress Prefetch::progress() const {
-  Progress all;
-  for (const auto& plan : plans_) {
-    if (plan == nullptr) continue;
-    CacheCore* const core = plan->core;
-    const Progress part = core == nullptr ? plan->progress : core->pump().progress(*plan);
-    all.planned += part.planned;
-    all.started += part.started;
-    all.used += part.used;
-    all.invalid += part.invalid;
-    all.cancelled = all.cancelled || part.cancelled;
-  }
-  return all;
-}
-
 std::size_t CacheShards::automatic(const CacheOptions& options, std::size_t cpus) {
   if (options.observer) return 1;
   const auto budgets = static_cast<std::size_t>(smallest_budget(options) / kGoodBudget);
@@ -362,11 +326,19 @@ Bytes CacheShards::share(Bytes budget, std::size_t number) const {
 }
 
 void CacheShards::note(const Extent& extent) {
-  if (!extent.valid() || !goes_on(extent)) return;
-  if (extent.length.value > largest_.load()) return;  // it is refused
+  if (extent.valid() && goes_on(extent)) note_length(extent.length);
+}
+
+void CacheShards::note_length(Bytes length) {
+  if (length.value > largest_.load()) return;  // it is refused
   std::uint64_t seen = longest_.load();
-  while (seen < extent.length.value && !longest_.compare_exchange_weak(seen, extent.length.value)) {
+  while (seen < length.value && !longest_.compare_exchange_weak(seen, length.value)) {
   }
+}
+
+PrefetchOptions CacheShards::of_shard(PrefetchOptions options) const {
+  options.window = options.window / (mask_ + 1);
+  return options;
 }
 
 Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
@@ -386,14 +358,62 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
     note(extent);
     parts[extent.object == nullptr ? 0 : number_of(extent)].push_back(extent);
   }
-  PrefetchOptions own = options;
-  own.window = options.window / (mask_ + 1);
+  const PrefetchOptions own = of_shard(options);
   // The shard that is used first fetches first.
   const std::size_t first = extents[0].object == nullptr ? 0 : number_of(extents[0]);
   for (std::size_t i = 0; i <= mask_; ++i) {
     const std::size_t shard = (first + i) & mask_;
     if (!parts[shard].empty())
       plan.plans_[shard] = cores_[shard]->pump().prefetch(parts[shard], own);
+  }
+  return plan;
+}
+
+std::uint64_t CacheShards::from_shard(const Strided& extents, std::size_t shard,
+                                      std::uint64_t number) const {
+  while (number < extents.count) {
+    const std::uint64_t offset = extents.offset + number * extents.stride;
+    if (number_of(extents.object->id(), offset) == shard) return number;
+    const std::uint64_t next_stretch = ((offset >> shift_) + 1) << shift_;
+    number += std::max((next_stretch - offset) / extents.stride, std::uint64_t{1});
+  }
+  return number;
+}
+
+// The number of extents that lie in their object, and that one shard of a writable cache can hold.
+std::uint64_t CacheShards::count_valid(const Strided& extents) {
+  const std::uint64_t length = extents.length.value;
+  const Extent first{extents.object, extents.offset, extents.length};
+  if (!first.valid() || length == 0 || extents.stride == 0) return 0;
+  const std::uint64_t stretch = std::uint64_t{1} << shift_;
+  const bool aligned =
+      extents.offset % length == 0 && extents.stride % length == 0 && stretch % length == 0;
+  if (mask_ > 0 && !aligned) {
+    if (writable_) return 0;
+    note_length(extents.length);
+  }
+  const std::uint64_t behind = extents.object->size().value - extents.offset - length;
+  return std::min(extents.count, behind / extents.stride + 1);
+}
+
+Prefetch CacheShards::prefetch(const Strided& extents, const PrefetchOptions& options) {
+  Prefetch plan;
+  plan.cache_ = this;
+  plan.plans_.resize(mask_ + 1);
+  Strided valid = extents;
+  valid.count = count_valid(extents);
+  Prefetch::Progress progress{.planned = extents.count, .invalid = extents.count - valid.count};
+  const PrefetchOptions own = of_shard(options);
+  const std::size_t first =
+      valid.count == 0 ? 0 : number_of({valid.object, valid.offset, valid.length});
+  for (std::size_t i = 0; i <= mask_; ++i) {
+    const std::size_t shard = (first + i) & mask_;
+    Steps::FromShard from;
+    if (mask_ > 0) {
+      from = [this, valid, shard](std::uint64_t at) { return from_shard(valid, shard, at); };
+    }
+    plan.plans_[shard] =
+        cores_[shard]->pump().prefetch(valid, std::move(from), std::exchange(progress, {}), own);
   }
   return plan;
 }
@@ -552,10 +572,6 @@ Cache::~Cache() {
 Result<std::unique_ptr<Cache>> Cache::create(Mover& mover, CacheOptions options) {
   HEADRACE_TRY(auto shards, CacheShards::create(mover, std::move(options)));
   return std::unique_ptr<Cache>(new Cache(std::move(shards)));
-}
-
-Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
-  return shards_->prefetch(extents, options);
 }
 
 bool Cache::invalidate(Extent extent) { return shards_->invalidate(extent); }

@@ -56,6 +56,7 @@ class CacheShards {
               const AccessOptions& options);
   Status read(const Extent& from, std::span<std::byte> to, const ReadOptions& options);
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
+  Prefetch prefetch(const Strided& extents, const PrefetchOptions& options);
   bool invalidate(const Extent& extent);
   Status discard(const Extent& extent, Nanoseconds timeout);
   Status write_back(const WriteBackOptions& options);
@@ -113,6 +114,11 @@ class CacheShards {
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
+  void note_length(Bytes length);
+  PrefetchOptions of_shard(PrefetchOptions options) const;
+  std::uint64_t count_valid(const Strided& extents);
+  // The first number from there on whose extent belongs to the shard.
+  std::uint64_t from_shard(const Strided& extents, std::size_t shard, std::uint64_t number) const;
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all);
   bool find_before(const Extent& extent, const AccessOptions& options, Block& block) const;

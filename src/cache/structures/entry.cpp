@@ -25,6 +25,7 @@ CacheEntry& EntryPool::take() {
   take_fill(entry);
   entry.word = static_cast<std::uint32_t>(BlockState::filling);
   entry.by_prefetch = entry.used = entry.chosen = 0;
+  entry.visited = false;
   entry.written = entry.write_wanted = entry.dirty = entry.cleaning = 0;
   entry.detached = 1;
   return entry;
@@ -48,6 +49,7 @@ void EntryPool::take_fill(CacheEntry& entry) {
 
 void EntryPool::give(CacheEntry& entry) {
   DCHECK(entry.data == nullptr && entry.pins == 0 && entry.planned == 0 && !entry.kept());
+  DCHECK(entry.by_next_use == 0);
   DCHECK(entry.moving == 0);
   entry.word = static_cast<std::uint32_t>(BlockState::absent);
   give_fill(entry);

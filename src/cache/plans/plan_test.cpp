@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/structures/plan.h"
+#include "cache/plans/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -14,10 +14,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "cache/plans/steps.h"
+#include "cache/structures/destinations.h"
 #include "cache/structures/index.h"
 #include "headrace/cache.h"
 
@@ -32,6 +37,7 @@ struct PlanItem {
 
   const Object* object = nullptr;
   Range bytes;
+  std::size_t number = 0;
   std::uint64_t position = 0;        // bytes planned before it
   ChainLink<PlanItem> next_in_cell;  // of the index
   PlanItem* repeat = nullptr;        // the next item of the plan with the same bytes
@@ -45,6 +51,30 @@ struct PlanItem {
   Range range() const { return bytes; }
   Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }
   std::uint64_t end_position() const { return position + bytes.length; }
+};
+
+// Items by their number. Those at the front that are over are forgotten.
+class PlanItems {
+ public:
+  // Numbers of the items that are there: from begin() to before end().
+  std::size_t begin() const { return begin_; }
+  std::size_t end() const { return end_; }
+  PlanItem& operator[](std::size_t number) {
+    return chunks_[number / kChunk - begin_ / kChunk][number % kChunk];
+  }
+  const PlanItem& operator[](std::size_t number) const {
+    return chunks_[number / kChunk - begin_ / kChunk][number % kChunk];
+  }
+  // Throws bad_alloc.
+  PlanItem& add();
+  void forget_before(std::size_t number);
+
+ private:
+  static constexpr std::size_t kChunk = 32;
+
+  std::deque<std::unique_ptr<PlanItem[]>> chunks_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
 };
 
 // How fast a consumer uses bytes: a decaying mean, which follows a change within about kSteps
@@ -69,10 +99,14 @@ class Pace {
 struct PrefetchPlan {
   // Most items handled under the lock at once: about 0.1 ms.
   static constexpr std::size_t kSlice = 1024;
+  // Most items that steps make ahead of the oldest one that is not over.
+  static constexpr std::size_t kMade = 16384;
 
   // Null before the cache knows the plan and after its end: then no other thread writes to it.
   std::atomic<CacheCore*> core{nullptr};
-  std::vector<PlanItem> items;
+  PlanItems items;
+  // Extents after the last item. They become items when the consumer comes near, or jumps there.
+  Steps steps;
   RangeIndex<PlanItem> index;  // items not over; the first of equal ones
   PrefetchOptions options;
   bool listed = false;  // blocks that were cached before report their uses
@@ -95,27 +129,37 @@ struct PrefetchPlan {
   // Whether an access without a plan that found `item` came from the plan's consumer. An access far
   // ahead of the furthest use does not, until kJump such accesses in succession continue each
   // other: then the consumer has jumped. Repeated lookups of one item do not continue each other.
-  bool is_consumers(const PlanItem& item, std::uint64_t window);
+  bool is_consumers(std::uint64_t position, std::uint64_t length, std::uint64_t window);
 
-  // Builds the index of the pending items and counts their objects. Of items with the same bytes,
-  // only the first that is not over is in the index, so that an access need not see all.
-  void build();
+  // Makes items of the extents, the index of the pending ones, and counts their objects. Of items
+  // with the same bytes, only the first that is not over is in the index, so that an access need
+  // not see all.
+  void build(std::span<const Extent> extents, const Destinations& destinations);
   // Whether an item of the plan overlaps `range`.
   bool concerns(const Range& range) const;
+  // The time until its consumer uses a block of `range`, at its pace, or at 1 GB/s without one.
+  // Nothing: no item inside the range is left. Looks only at the first ones of the index.
+  std::optional<Nanoseconds> next_use(const Range& range, Nanoseconds now) const;
   // The items that an access to `range` may use, in their order: those that contain it or lie
   // inside it. If it has more than kSlice cells of the index: only from the next kSlice items.
   std::vector<PlanItem*> concerned(const Range& range);
   // Removes `item` from the index and the count of its object. The next item with the same bytes
   // takes its place in the index.
   void remove(PlanItem& item);
-  std::size_t index_of(const PlanItem& item) const {
-    return static_cast<std::size_t>(&item - items.data());
-  }
   // The first pending item; null: none is among the next `effort` items. Counts `effort` down.
   PlanItem* first_pending(std::size_t& effort);
   // Lowers started_end to its true value and returns it.
   std::size_t furthest_started();
-  std::size_t left() const { return left_; }  // items not over
+  // Items not over, and one if steps will make more.
+  std::size_t left() const { return left_ + (steps.done() ? 0 : 1); }
+  // Begins a plan of steps, on a node of the cache.
+  void begin_steps(Steps all, std::uint16_t node);
+  // Makes the items up to `window` bytes beyond the furthest use. Counts `effort` down. Throws
+  // bad_alloc.
+  void make_items(std::uint64_t window, std::size_t& effort);
+  // Before the use of a range: makes the items that it contains or that contain it, if steps have
+  // not yet. False: the access is no use of the plan (is_consumers()).
+  bool reach(const Range& range, std::uint64_t window);
   // The objects that it has yet to read.
   std::vector<ObjectId> reading() const;
   // Whether the consumer has paused: for a second, and for the time in which it uses up `ahead`.
@@ -129,11 +173,15 @@ struct PrefetchPlan {
  private:
   static constexpr unsigned kJump = 16;
 
+  void add(std::span<const Extent> extents, const Destinations& destinations);
+  void make_item();
+
   // Bounds of all items if they are of one object.
   Range bounds_;
   // Items not over by object, ascending.
   std::vector<std::pair<ObjectId, std::size_t>> objects_;
   std::size_t left_ = 0;
+  std::uint16_t node_ = 0;  // of the items that steps make
 
   std::uint64_t far_end_ = 0;  // end position of the last access far ahead
   unsigned far_ = 0;           // accesses far ahead in succession that continued each other

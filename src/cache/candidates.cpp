@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/candidates.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "cache/blocks.h"
+
+namespace headrace {
+namespace {
+
+// Blocks sorted before each choice.
+constexpr std::size_t kSorted = 64;
+
+// For EvictionBlock::key.
+std::uint64_t key_of(const Range& range) {
+  std::uint64_t key = hash_secret();
+  for (const std::uint64_t part : {raw(range.object), range.offset, range.length}) {
+    key = (key ^ part) * 0x9e3779b97f4a7c15;  // as in the index (Fibonacci hashing)
+    key ^= key >> 32;
+  }
+  return key;
+}
+
+}  // namespace
+
+Candidates::Candidates(const Shard& shard)
+    : shard_(shard), next_uses_(shard.options.budgets.size()) {}
+
+void Candidates::enter(CacheEntry& entry, EvictionBlock::Use use) {
+  using Use = EvictionBlock::Use;
+  const auto ahead = entry.visited ? std::nullopt : shard_.plans.next_use(entry.range());
+  if (ahead) shard_.space.spare(entry);
+  if (ahead || use == Use::used_up) return next_uses_[entry.node].insert(entry, ahead);
+  shard_.space.node(entry.node)
+      .order->insert(entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
+}
+
+void Candidates::leave(CacheEntry& entry, bool evicted) {
+  EvictionOrder& order = *shard_.space.node(entry.node).order;
+  if (entry.by_next_use != 0) {
+    next_uses_[entry.node].remove(entry);
+  } else if (evicted) {
+    order.evict(entry, key_of(entry.range()));
+  } else {
+    order.remove(entry);
+  }
+}
+
+void Candidates::sort(CacheEntry& entry) {
+  using Use = EvictionBlock::Use;
+  leave(entry, false);
+  enter(entry, entry.visited ? Use::again : entry.by_prefetch != 0 ? Use::used_up : Use::fresh);
+}
+
+void Candidates::sort_again() {
+  for (NextUses& uses : next_uses_) uses.sort_again();
+}
+
+bool Candidates::sort_some(std::size_t effort) {
+  bool sorted = true;
+  for (NextUses& uses : next_uses_) sorted = sort_some(uses, effort) && sorted;
+  return sorted;
+}
+
+bool Candidates::sort_some(NextUses& uses, std::size_t effort) {
+  for (; effort > 0; --effort) {
+    CacheEntry* const old = uses.next_old();
+    if (old == nullptr) return true;
+    sort(*old);
+  }
+  return false;
+}
+
+// First blocks that no plan will use any more. Then, while plans have more than half of the budget,
+// those with the furthest next uses; otherwise those of the order.
+CacheEntry* Candidates::choose(Space::Node& node, const Accept& accept, unsigned effort) {
+  NextUses& uses = next_uses_[shard_.space.number_of(node)];
+  sort_some(uses, kSorted);
+  const std::uint64_t half = node.budget / 2;
+  const std::uint64_t planned = node.planned + uses.bytes();
+  CacheEntry* found = choose_by_next_use(node, accept, effort, planned > half ? planned - half : 0);
+  if (found == nullptr && effort > 0) {
+    found = static_cast<CacheEntry*>(node.order->choose(accept, effort));
+  }
+  if (found == nullptr) found = choose_by_next_use(node, accept, effort, node.budget);
+  return found;
+}
+
+// Offers at most about `most` bytes of blocks with a next use.
+CacheEntry* Candidates::choose_by_next_use(Space::Node& node, const Accept& accept,
+                                           unsigned& effort, std::uint64_t most) {
+  NextUses& uses = next_uses_[shard_.space.number_of(node)];
+  unsigned looks = Space::kFrameEffort;
+  for (CacheEntry* next = uses.first(); next != nullptr && effort > 0 && looks > 0; --looks) {
+    CacheEntry& entry = *next;
+    next = uses.after(entry);
+    if (node.tenants != nullptr && node.tenants->keeps(entry)) continue;
+    const bool droppable = entry.droppable(false);
+    if (droppable && entry.chosen == 0) {
+      const auto ahead = shard_.plans.next_use(entry.range());
+      if (entry.visited || !NextUses::is_at(entry, ahead)) {
+        sort(entry);
+        --effort;
+        continue;
+      }
+    }
+    if (!NextUses::is_at(entry, std::nullopt) && most == 0) break;
+    --effort;
+    if (accept(entry)) return &entry;
+    if (droppable) most -= std::min(most, std::uint64_t{entry.length});
+  }
+  return nullptr;
+}
+
+}  // namespace headrace

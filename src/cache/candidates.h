@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of a shard that no plan protects, in the order of their eviction.
+//
+// A block is in NextUses if a plan fetched it or will use it, unless it had other uses too. All
+// others are in the eviction order of their memory. docs/design/cache/plans.md compares the two.
+//
+// Guarded by the shard's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "cache/plans/next_uses.h"
+#include "cache/space.h"
+#include "headrace/eviction.h"
+
+namespace headrace {
+
+class Candidates {
+ public:
+  explicit Candidates(const Shard& shard);
+
+  // Requires: the block is in the index, and no plan protects it.
+  void enter(CacheEntry& entry, EvictionBlock::Use use);
+  void leave(CacheEntry& entry, bool evicted);
+  // Its next use has changed, or it had another use.
+  void sort(CacheEntry& entry);
+  // Many next uses have changed: sort_some() sorts all blocks again.
+  void sort_again();
+  // Sorts at most `effort` blocks of each memory. True: all are sorted.
+  bool sort_some(std::size_t effort);
+  // Offers blocks in the order of their eviction until `accept` takes one or about `effort` were
+  // offered. Null: none was taken.
+  using Accept = std::function<bool(EvictionLinks&)>;
+  CacheEntry* choose(Space::Node& node, const Accept& accept, unsigned effort);
+
+ private:
+  bool sort_some(NextUses& uses, std::size_t effort);
+  CacheEntry* choose_by_next_use(Space::Node& node, const Accept& accept, unsigned& effort,
+                                 std::uint64_t most);
+
+  const Shard& shard_;
+  std::vector<NextUses> next_uses_;  // by the number of the memory
+};
+
+}  // namespace headrace

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/candidates.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "headrace/random.h"
+#include "tests/support/cache_rig.h"
+#include "tests/support/manual_waiting.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::uint64_t kUse = 4096;
+
+// Belady's optimum: the fewest blocks that a cache of `capacity` blocks reads for these uses.
+std::size_t fewest_reads(const std::vector<std::size_t>& uses, std::size_t capacity) {
+  std::vector<std::size_t> next(uses.size());
+  std::map<std::size_t, std::size_t> last;
+  for (std::size_t i = uses.size(); i-- > 0;) {
+    const auto later = last.find(uses[i]);
+    next[i] = later == last.end() ? uses.size() + uses[i] : later->second;
+    last[uses[i]] = i;
+  }
+  std::set<std::pair<std::size_t, std::size_t>> cached;  // (next use, block)
+  std::size_t reads = 0;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (cached.erase({i, uses[i]}) == 0) {
+      ++reads;
+      if (cached.size() == capacity) cached.erase(std::prev(cached.end()));
+    }
+    cached.emplace(next[i], uses[i]);
+  }
+  return reads;
+}
+
+// A cache in which time passes only between uses, so that each run is the same.
+class CandidatesTest : public ::testing::Test {
+ protected:
+  CandidatesTest() = default;
+
+  CacheRig& make(std::uint64_t blocks) {
+    rig_.emplace(CacheRig::Options{
+        .budget = Bytes{blocks * kUse}, .clock = &clock_, .waiting = &waiting_, .observe = false});
+    return *rig_;
+  }
+  std::vector<Extent> plan_of(const std::vector<std::size_t>& uses) const {
+    std::vector<Extent> plan;
+    for (const std::size_t use : uses) plan.push_back(source_.at(use * kUse, kUse));
+    return plan;
+  }
+  void use(const Extent& extent, const Prefetch* plan) {
+    {
+      const Block block = rig_->cache->access(extent, {.plan = plan});
+      rig_->settle();
+      const auto bytes = block.wait();
+      ASSERT_TRUE(bytes.has_value());
+      EXPECT_TRUE(source_.equals(extent, *bytes));
+    }
+    clock_.advance(std::chrono::microseconds{100});
+    rig_->settle();
+  }
+  // Blocks of 4 KiB read from the source so far.
+  std::size_t reads() const {
+    std::uint64_t bytes = 0;
+    for (const Piece& piece : rig_->fake->accepted()) {
+      if (piece.list == nullptr)
+        bytes += piece.from.length.value;
+      else
+        for (const MovePair& part : piece.list->parts) bytes += part.from.length.value;
+    }
+    return bytes / kUse;
+  }
+  std::size_t reads_of(const std::vector<std::size_t>& uses, std::uint64_t blocks) {
+    const auto plan = plan_of(uses);
+    make(blocks);
+    const Prefetch prefetch =
+        rig_->cache->prefetch(plan, {.window = Bytes{8 * kUse}, .named = true});
+    for (const Extent& extent : plan) use(extent, &prefetch);
+    EXPECT_EQ(prefetch.progress().used, uses.size());
+    return reads();
+  }
+
+  Source source_{2048 * kUse};
+  ManualClock clock_;
+  ManualWaiting waiting_{clock_};
+  std::optional<CacheRig> rig_;
+};
+
+// With LRU or FIFO no block of a loop that is larger than the cache is ever hit.
+TEST_F(CandidatesTest, LoopLargerThanTheCache_ReadsLittleMoreThanTheOptimum) {
+  for (const std::size_t length : {72U, 96U, 192U}) {
+    std::vector<std::size_t> uses;
+    for (std::size_t i = 0; i < 6 * length; ++i) uses.push_back(i % length);
+    const std::size_t fewest = fewest_reads(uses, 64);
+    EXPECT_LE(reads_of(uses, 64), fewest + fewest / 5) << length;
+  }
+}
+
+TEST_F(CandidatesTest, RandomPlan_ReadsLittleMoreThanTheOptimum) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    Random random(seed);
+    std::vector<std::size_t> uses;
+    for (int i = 0; i < 1500; ++i) {
+      const std::size_t below = 1 + random.below(256);  // small numbers are more frequent
+      uses.push_back(random.below(below));
+    }
+    const std::size_t fewest = fewest_reads(uses, 64);
+    EXPECT_LE(reads_of(uses, 64), fewest + fewest / 5) << seed;
+  }
+}
+
+// The second scan starts an eighth of the object, which is half of the cache, behind the first.
+TEST_F(CandidatesTest, SecondScanBehindTheFirst_FindsItsBlocks) {
+  make(256);
+  std::vector<std::size_t> all(1024);
+  std::iota(all.begin(), all.end(), 0U);
+  const auto plan = plan_of(all);
+  const PrefetchOptions options{.window = Bytes{32 * kUse}, .named = true};
+  const Prefetch first = rig_->cache->prefetch(plan, options);
+  const std::size_t behind = plan.size() / 8;
+  for (std::size_t i = 0; i < behind; ++i) use(plan[i], &first);
+  const Prefetch second = rig_->cache->prefetch(plan, options);
+  for (std::size_t i = behind; i < plan.size(); ++i) {
+    use(plan[i], &first);
+    use(plan[i - behind], &second);
+  }
+  for (std::size_t i = plan.size() - behind; i < plan.size(); ++i) use(plan[i], &second);
+  EXPECT_EQ(second.progress().used, plan.size());
+  EXPECT_LE(reads(), plan.size() * 13 / 10);
+}
+
+// Beside them each step reads a block without a plan.
+TEST_F(CandidatesTest, SecondScanBesideOthers_FindsItsBlocks) {
+  make(256);
+  std::vector<std::size_t> all(1024);
+  std::iota(all.begin(), all.end(), 0U);
+  const auto plan = plan_of(all);
+  const PrefetchOptions options{.window = Bytes{16 * kUse}, .named = true};
+  const Prefetch first = rig_->cache->prefetch(plan, options);
+  const std::size_t behind = plan.size() / 16;
+  for (std::size_t i = 0; i < behind; ++i) use(plan[i], &first);
+  const Prefetch second = rig_->cache->prefetch(plan, options);
+  for (std::size_t i = behind; i < plan.size(); ++i) {
+    use(plan[i], &first);
+    use(plan[i - behind], &second);
+    use(source_.at((1024 + i) * kUse, kUse), nullptr);
+  }
+  EXPECT_LE(reads(), (plan.size() - behind) + plan.size() * 13 / 10);
+}
+
+// Blocks that are used without a plan, and all but fill half of the cache, beside a loop.
+TEST_F(CandidatesTest, LoopBesideAWorkingSet_LeavesItHalfOfTheCache) {
+  make(64);
+  std::vector<std::size_t> loop;
+  for (std::size_t i = 0; i < 600; ++i) loop.push_back(100 + i % 200);
+  const auto plan = plan_of(loop);
+  const auto working_set = [&](std::size_t i) { return source_.at(i % 24 * kUse, kUse); };
+  for (std::size_t i = 0; i < 72; ++i) use(working_set(i), nullptr);
+  const Prefetch prefetch = rig_->cache->prefetch(plan, {.window = Bytes{8 * kUse}, .named = true});
+  const std::size_t before = rig_->cache->stats().misses;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    use(plan[i], &prefetch);
+    use(working_set(i), nullptr);
+  }
+  EXPECT_EQ(rig_->cache->stats().misses, before);
+  // A fifth of the loop fits into the rest of the cache.
+  EXPECT_LE(reads(), 24 + 200 + 2 * 200 * 9 / 10);
+}
+
+// After the end of the plan its blocks go first.
+TEST_F(CandidatesTest, EndOfAPlan_FreesItsBlocksForOthers) {
+  make(64);
+  std::vector<std::size_t> loop;
+  for (std::size_t i = 0; i < 400; ++i) loop.push_back(100 + i % 50);
+  const auto plan = plan_of(loop);
+  const auto other = plan_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4});
+  Prefetch kept = rig_->cache->prefetch(other, {.window = Bytes{4 * kUse}, .named = true});
+  {
+    Prefetch prefetch = rig_->cache->prefetch(plan, {.window = Bytes{8 * kUse}, .named = true});
+    for (std::size_t i = 0; i < 200; ++i) use(plan[i], &prefetch);
+  }
+  for (std::size_t i = 0; i < 3 * 40; ++i) use(source_.at((200 + i % 40) * kUse, kUse), nullptr);
+  EXPECT_EQ(rig_->cache->stats().misses, 40u) << "all of them stayed";
+}
+
+// A plan made later names blocks that are cached and used up.
+TEST_F(CandidatesTest, NewPlan_KeepsTheBlocksThatItNames) {
+  make(64);
+  std::vector<std::size_t> all(48);
+  std::iota(all.begin(), all.end(), 0U);
+  const auto plan = plan_of(all);
+  const PrefetchOptions options{.window = Bytes{4 * kUse}, .named = true};
+  {
+    const Prefetch first = rig_->cache->prefetch(plan, options);
+    for (const Extent& extent : plan) use(extent, &first);
+  }
+  const Prefetch second = rig_->cache->prefetch(plan, options);
+  std::vector<std::size_t> others(100);
+  std::iota(others.begin(), others.end(), 100U);
+  for (const Extent& extent : plan_of(others)) use(extent, nullptr);
+  const std::size_t before = reads();
+  for (const Extent& extent : plan) use(extent, &second);
+  EXPECT_LE(reads() - before, 48u - 28u) << "half of the cache is theirs";
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/plans/next_uses.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+std::optional<Nanoseconds> in(std::int64_t microseconds) {
+  return std::chrono::microseconds{microseconds};
+}
+
+TEST(NextUsesTest, Order_IsFurthestFirstAndNeverBeforeAll) {
+  NextUses uses;
+  std::deque<CacheEntry> entries(6);
+  uses.insert(entries[0], in(10));
+  uses.insert(entries[1], in(4000));
+  uses.insert(entries[2], std::nullopt);
+  uses.insert(entries[3], in(4000));
+  uses.insert(entries[4], in(5'000'000'000));
+  uses.insert(entries[5], std::nullopt);
+  std::vector<const CacheEntry*> order;
+  for (CacheEntry* at = uses.first(); at != nullptr; at = uses.after(*at)) order.push_back(at);
+  const auto at = [&](std::size_t i) { return &entries[i]; };
+  EXPECT_EQ(order, (std::vector<const CacheEntry*>{at(2), at(5), at(4), at(3), at(1), at(0)}));
+  EXPECT_TRUE(NextUses::is_at(entries[1], in(4001)));
+  EXPECT_FALSE(NextUses::is_at(entries[1], in(8000)));
+  for (CacheEntry& entry : entries) uses.remove(entry);
+  EXPECT_EQ(uses.first(), nullptr);
+}
+
+TEST(NextUsesTest, SortAgain_ReturnsEachOldBlockOnce) {
+  NextUses uses;
+  std::deque<CacheEntry> entries(5);
+  for (CacheEntry& entry : entries) uses.insert(entry, in(100));
+  uses.sort_again();
+  std::size_t sorted = 0;
+  for (; CacheEntry* const old = uses.next_old(); ++sorted) {
+    uses.remove(*old);
+    uses.insert(*old, std::nullopt);
+  }
+  EXPECT_EQ(sorted, 5u);
+  EXPECT_EQ(uses.first(), &entries[0]) << "they kept their order";
+  for (CacheEntry& entry : entries) uses.remove(entry);
+}
+
+}  // namespace
+}  // namespace headrace
