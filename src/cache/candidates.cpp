@@ -11,6 +11,8 @@ namespace {
 
 // Blocks sorted before each choice.
 constexpr std::size_t kSorted = 64;
+// Blocks with a next use that a choice looks at, those included that their tenants keep.
+constexpr unsigned kLooks = 16384;
 
 // For EvictionBlock::key.
 std::uint64_t key_of(const Range& range) {
@@ -91,7 +93,7 @@ CacheEntry* Candidates::choose(Space::Node& node, const Accept& accept, unsigned
 CacheEntry* Candidates::choose_by_next_use(Space::Node& node, const Accept& accept,
                                            unsigned& effort, std::uint64_t most) {
   NextUses& uses = next_uses_[shard_.space.number_of(node)];
-  unsigned looks = Space::kFrameEffort;
+  unsigned looks = kLooks;
   for (CacheEntry* next = uses.first(); next != nullptr && effort > 0 && looks > 0; --looks) {
     CacheEntry& entry = *next;
     next = uses.after(entry);
