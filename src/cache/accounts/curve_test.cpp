@@ -76,7 +76,7 @@ TEST(ReuseSampleTest, ManyKeys_AreWithinTwoHundredthsOfLru) {
   constexpr std::size_t kAccesses = 200'000;
   Source source(kBlock * kKeys);
   Random random(7);
-  ReuseSample sample;  // two fifths of the keys
+  ReuseSample sample;                          // two fifths of the keys
   std::vector<wchar_t> order;                  // the last used first; wmemchr() is fast
   std::vector<std::size_t> hits_at(kKeys, 0);  // by their place in it: exact distances
   for (std::size_t i = 0; i < kAccesses; ++i) {
