@@ -70,11 +70,6 @@ constexpr std::size_t kBegunByCaller = 256;
 constexpr std::size_t kKeptAtOnce = 64;
 
 Status check(const LoadOptions& options, unsigned layers) {
-  std::vector<std::size_t> positions = options.positions;
-  std::ranges::sort(positions);
-  if (const auto twice = std::ranges::adjacent_find(positions); twice != positions.end()) {
-    return fail(ErrorCode::invalid, "two blocks of a load go to position {}", *twice);
-  }
   if (!options.deadlines.empty() && options.deadlines.size() != layers) {
     return fail(ErrorCode::invalid, "{} deadlines for {} layers", options.deadlines.size(), layers);
   }
@@ -131,10 +126,7 @@ Result<Load> Loads::load(std::span<const Key> keys, std::span<const Extent> into
   HEADRACE_TRY_STATUS(
       check_user(store_.geometry(), into, options.layout, keys.size(), options.positions));
   HEADRACE_TRY_STATUS(check(options, store_.geometry().layers));
-  if (any_overlap(into)) {
-    return fail(ErrorCode::invalid,
-                "two extents of a load overlap; give each block its own memory");
-  }
+  HEADRACE_TRY_STATUS(check_apart(into, options.positions));
   const Extent first = into.empty() ? Extent{} : into.front();
   if (first.object == nullptr) return Load();  // no blocks
   HEADRACE_TRY(auto point, store_.streams.point_of(first, options.stream));

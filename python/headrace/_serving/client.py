@@ -243,8 +243,9 @@ class Attached:
         lazy: bool = False,
     ) -> None:
         """`name`: of the server, or the path of its socket. `mover`: copies loads of 8 MiB and more
-        with all its cores; without one the calling thread copies. `lazy`: the first call looks for
-        the server, and each call until there is one. AbsentError: there is none.
+        with all its cores, unless they are in pieces of less than 16 KiB; otherwise the calling
+        thread copies. `lazy`: the first call looks for the server, and each call until there is
+        one. AbsentError: there is none.
         InvalidError: it has other blocks, or another version. DeniedError: it is another user's.
         """
         self.name = name

@@ -108,7 +108,7 @@ class Reading:
         self._mover = mover
         self._until = time.monotonic() + _SECONDS
         self._transfers: list[Transfer] = []
-        self._calls: list[Future[None]] = []
+        self._calls: deque[Future[None]] = deque()
         #: Small pages are rarely contiguous, and each is a segment of a request to the disk: reads
         #: into huge pages and copies from there were 1.6 times as fast.
         self._staged = reports_free_pages()
@@ -133,6 +133,7 @@ class Reading:
             # part to read at most.
             for pool in (self._pool, self._stages):
                 pool.shutdown(wait=True)
+            self._calls.clear()  # their errors refer to this object
 
     def _end_transfers(self) -> None:
         """Cancels transfers. Waits until pieces in flight have ended, since they write to the
@@ -230,15 +231,14 @@ class Reading:
 
     def wait(self) -> None:
         """For all that was started."""
-        for call in self._calls:
-            try:
-                call.result(self._left())
+        while self._calls:
+            try:  # no name for the call: the error's traceback would keep it, and it the error
+                self._calls.popleft().result(self._left())
             except FutureTimeoutError:
                 message = f"weights are not read after {_SECONDS:g} s; the disk does not answer"
                 raise TimedOutError(message) from None
         for transfer in self._transfers:
             transfer.wait(self._left())
-        self._calls.clear()
         self._transfers.clear()
 
     def _left(self) -> float:

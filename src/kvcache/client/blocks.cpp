@@ -11,8 +11,9 @@
 namespace headrace::kvcache {
 namespace {
 
-// Loads of this size end sooner when a Mover's engines copy them than in the calling thread.
-constexpr Bytes kLarge = 8_MiB;
+// Loads of this size end sooner when a Mover's engines copy them than in the calling thread, unless
+// they are in small pieces: each costs the Mover as much time as copying about 4 KiB.
+constexpr Bytes kLarge = 8_MiB, kLargePiece = 16_KiB;
 
 Status check(const Geometry& geometry, std::span<const Extent> user, Layout layout,
              std::size_t blocks, std::span<const std::size_t> positions) {
@@ -107,9 +108,11 @@ Result<std::vector<bool>> SharedBlocks::read(std::span<const Key> keys,
   std::vector<bool> there(keys.size());
   if (keys.empty()) return there;
   HEADRACE_TRY_STATUS(check(geometry_, into, layout, keys.size(), positions));
+  HEADRACE_TRY_STATUS(check_apart(into, positions));
+  const Bytes piece = layout == Layout::page_first ? geometry_.block() : geometry_.fragment();
   const MemoryRange blocks({memory_.memory(), memory_.length().value}, into.front().object->node());
   const bool large = mover != nullptr && geometry_.block() * keys.size() >= kLarge &&
-                     !mover->in_callback();  // a callback may not wait
+                     piece >= kLargePiece && !mover->in_callback();  // a callback may not wait
   std::vector<std::optional<SharedIndexView::Found>> found(keys.size());
   std::vector<MovePair> pairs;
   std::vector<Fragment> parts;
@@ -125,7 +128,7 @@ Result<std::vector<bool>> SharedBlocks::read(std::span<const Key> keys,
     }
     there[i] = true;
     for (const Fragment& part : parts) {
-      pairs.push_back({.to = part.user, .from = {&blocks, at + part.in_block, part.bytes}});
+      add_pair(pairs, {.to = part.user, .from = {&blocks, at + part.in_block, part.bytes}});
     }
   }
   if (pairs.empty()) return there;

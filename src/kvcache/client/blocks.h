@@ -49,7 +49,8 @@ class SharedBlocks {
   Result<std::vector<bool>> contains(std::span<const Key> keys) const;
   // Copies those of the blocks that are in the shared memory to the user's; returns which. `into`,
   // `layout`, `positions`: as for Store::load(), in memory of CPUs. Memory of a block that is not
-  // read may have been overwritten. `mover`: copies from 8 MiB on; nullptr: this thread copies all.
+  // read may have been overwritten. `mover`: copies from 8 MiB on, in pieces of at least 16 KiB;
+  // nullptr: this thread copies all.
   // Errors: also those of Transfer::wait(), once nothing writes to the memory any more.
   Result<std::vector<bool>> read(std::span<const Key> keys, std::span<const Extent> into,
                                  Layout layout, std::span<const std::size_t> positions,

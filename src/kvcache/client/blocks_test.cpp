@@ -90,6 +90,37 @@ TEST(SharedBlocks, LargeLoad_IsCopiedByTheMover) {
   EXPECT_EQ(copied(), before + 9);  // three layers of three blocks
 }
 
+// A piece costs the Mover more time than copying 4 KiB.
+TEST(SharedBlocks, LargeLoadInSmallPieces_IsCopiedByItsThread) {
+  Geometry shape = large_geometry();
+  shape.layers *= 256;
+  shape.head_dim /= 256;
+  SharedRig rig(0, shape);
+  const auto wanted = some_keys(3);
+  ASSERT_TRUE(rig.put(wanted).has_value());
+  const auto before = rig.mover->stats().transfers;
+  const std::vector<bool> there(3, true);
+  EXPECT_EQ(rig.read(wanted, Layout::layer_first, {}, rig.mover.get()), there);
+  EXPECT_EQ(rig.mover->stats().transfers, before);
+  EXPECT_EQ(rig.read(wanted, Layout::page_first, {}, rig.mover.get()), there);
+  EXPECT_GT(rig.mover->stats().transfers, before);
+}
+
+TEST(SharedBlocks, BlocksOfOneDestination_AreInvalid) {
+  SharedRig rig;
+  const auto wanted = some_keys(2);
+  ASSERT_TRUE(rig.put(wanted).has_value());
+  std::vector<std::byte> bytes(rig.bytes_of(2).value);
+  const MemoryRange memory(bytes, kDram);
+  const Extent into = whole(memory);
+  const std::size_t positions[] = {1, 1};
+  EXPECT_EQ(rig.blocks->read(wanted, {&into, 1}, Layout::page_first, positions).error().code,
+            ErrorCode::invalid);
+  const std::vector<Extent> twice(2, into.part(0, rig.bytes_of(1)));
+  EXPECT_EQ(rig.blocks->read(wanted, twice, Layout::page_first, {}).error().code,
+            ErrorCode::invalid);
+}
+
 TEST(SharedBlocks, LargeLoadInACallback_IsCopiedByItsThread) {
   SharedRig rig(0, large_geometry());
   const auto wanted = some_keys(3);

@@ -104,4 +104,17 @@ bool any_overlap(std::span<const Extent> extents) {
   return std::ranges::adjacent_find(sorted, overlap) != sorted.end();
 }
 
+Status check_apart(std::span<const Extent> into, std::span<const std::size_t> positions) {
+  std::vector<std::size_t> sorted(positions.begin(), positions.end());
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
+    return fail(ErrorCode::invalid, "two blocks of a load go to position {}", *twice);
+  }
+  if (any_overlap(into)) {
+    return fail(ErrorCode::invalid,
+                "two extents of a load overlap; give each block its own memory");
+  }
+  return {};
+}
+
 }  // namespace headrace::kvcache

@@ -58,4 +58,7 @@ Status check_user(const Geometry& geometry, std::span<const Extent> user, Layout
 // Whether two of the extents share a byte. Requires: all are memory of CPUs, or of one GPU.
 bool any_overlap(std::span<const Extent> extents);
 
+// Errors: invalid: two blocks of a load share bytes of `into`. Requires: check_user().
+Status check_apart(std::span<const Extent> into, std::span<const std::size_t> positions);
+
 }  // namespace headrace::kvcache

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
 import sys
 import tempfile
 import types
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +329,36 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     monkeypatch.setattr(reading.Source, "__init__", opened_then_changed)
     with pytest.raises(headrace.IoError, match=r"was changed|became shorter|is shorter"):
         safetensors.load(path, into=memory if into else None)
+
+
+@pytest.mark.usefixtures("staged")
+@pytest.mark.parametrize("warm", [True, False])
+def test_after_an_error_nothing_keeps_the_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, warm: bool
+) -> None:
+    path = tmp_path / "m"
+    write(path, {"w": ("U8", numpy.zeros(2 * reading.SMALL, numpy.uint8))})
+    monkeypatch.setattr(reading.Source, "resident", lambda *_: warm)
+    into = numpy.empty(2 * reading.SMALL, numpy.uint8)
+    memory = weakref.ref(into)
+    gc.disable()  # which would find cycles
+    try:
+        with monkeypatch.context() as patch, suppress(headrace.IoError):
+            begin = reading.Reading.read
+
+            def cut(*given: Any) -> None:
+                truncate(path)
+                begin(*given)
+
+            patch.setattr(reading.Reading, "read", cut)
+            safetensors.load(path, into={"w": into})
+            raise AssertionError
+        del into
+        write(path, {})
+        safetensors.load(path)  # ended moves release their memory in later calls
+        assert memory() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.usefixtures("staged")
