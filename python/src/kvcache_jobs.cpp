@@ -23,6 +23,9 @@ constexpr std::string_view kJobs = "the jobs of the KV store";
 // CondVar has no wait without a bound.
 constexpr Nanoseconds kSleep = std::chrono::seconds{60};
 
+// Bytes of a key for which memory is reserved: a hash, and a number or two.
+constexpr std::size_t kUsualKey = 64;
+
 // How a load is divided: its parts are verified while others are read.
 struct Division {
   std::size_t blocks = 0;  // of a part; 0: one part
@@ -130,9 +133,10 @@ class KvJobs {
     unwrap(origin_.check(kJobs));
     return *inbox_;
   }
-  // Jobs that were put are begun first.
+  // Jobs that were put are begun first. Each of several callers waits for the end of the thread.
   void stop() {
     inbox_->stop();
+    const MutexLock lock(joining_);
     if (thread_.joinable()) thread_.join();
   }
 
@@ -214,7 +218,8 @@ class KvJobs {
   const std::shared_ptr<KvOwner> owner_;
   const Memory memory_;
   std::shared_ptr<Inbox> inbox_;
-  std::thread thread_;
+  Mutex joining_;
+  std::thread thread_ GUARDED_BY(joining_);
 };
 
 struct KvJobsRef {
@@ -245,7 +250,8 @@ void put(const KvJobsRef& self, std::uint64_t number, const Names& keys, const P
     Py_ssize_t bytes = 0;
     if (PyBytes_AsStringAndSize(key, &name, &bytes) != 0) throw nb::python_error();
     const auto length = static_cast<std::size_t>(bytes);
-    if (job.ends.empty()) job.names.reserve(count * length);  // keys usually have one length
+    // Keys usually have one length. A first key that is much longer must not cost memory.
+    if (job.ends.empty()) job.names.reserve(count * std::min(length, kUsualKey));
     job.names.append(name, length);
     job.ends.push_back(job.names.size());
   }

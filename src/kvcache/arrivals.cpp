@@ -177,7 +177,10 @@ void Arrivals::place(Later& later) {
     const bool late = next->last_try && store_.mover.clock().now() >= *next->last_try;
     const bool ends = table.closing || late;
     if (!ends && writes_enough()) break;
-    const auto slot = ends ? std::nullopt : store_.tiers.take_slots(0, count, Tiers::Loss::allowed);
+    // A close still writes blocks to the folder that only waited for their turn.
+    const bool takes = !ends || (first.folder != nullptr && !late);
+    const auto slot =
+        takes ? store_.tiers.take_slots(0, count, Tiers::Loss::allowed) : std::nullopt;
     if (!slot && !ends && count <= first.largest() &&
         first.leaving + first.writing + first.filling > first.unlisting) {
       break;

@@ -58,6 +58,50 @@ TEST(KvStoring, ManyBytesForAFolder_AreWrittenTwoBlocksAtATime) {
   EXPECT_EQ(*stored->wait(), (kvcache::StoredCounts{.stored = 3}));
 }
 
+// The bound is that of a disk, 16 MiB.
+TEST(KvStoring, ManyBytesForTwoFolders_AreWrittenTwiceAsManyAtATime) {
+  for (const bool second : {false, true}) {
+    const TemporaryFolder more;
+    KvRig rig;
+    rig.geometry.kv_heads = 7;
+    rig.geometry.head_dim = 1U << 15;  // 5.25 MiB
+    rig.slot = rig.geometry.block();
+    auto options = rig.options({}, 9);
+    if (second) options.tiers[0].more_folders = {{more.path, options.tiers[0].budget}};
+    rig.open(std::move(options));
+    rig.files->held = true;
+    const auto keys = kvcache::keys(rig.geometry, tokens(4 * 9));
+    std::vector<std::byte> bytes(rig.bytes_of(9).value);
+    const MemoryRange memory(bytes, kDram);
+    const auto stored = rig.store->store(keys, whole(memory));
+    rig.poll();
+    const MoverStats stats = rig.mover->stats();
+    EXPECT_EQ(stats.in_flight_pieces + stats.queued_pieces, (second ? 7 : 4) * (6 + 1));
+    rig.files->release();
+    EXPECT_EQ(*stored->wait(), (kvcache::StoredCounts{.stored = 9}));
+  }
+}
+
+TEST(KvStoring, ClosedWhileBlocksWaitForTheirTurn_WritesThem) {
+  KvRig rig;
+  rig.geometry.kv_heads = 7;
+  rig.geometry.head_dim = 1U << 15;  // 5.25 MiB
+  rig.slot = rig.geometry.block();
+  rig.open({}, 5);
+  const auto keys = kvcache::keys(rig.geometry, tokens(4 * 5));
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  rig.files->held = true;
+  const auto stored = rig.store->store(keys, whole(memory));
+  rig.poll();
+  EXPECT_EQ(rig.store->close(Nanoseconds{1}).error().code, ErrorCode::timed_out);
+  rig.files->release();
+  ASSERT_TRUE(rig.store->close().has_value());
+  EXPECT_EQ(stored->poll(), (kvcache::StoredCounts{.stored = 5}));
+  rig.open({}, 5);
+  EXPECT_TRUE(rig.get(keys).has_value());
+}
+
 TEST(KvStoring, TakesEachLayoutAndPosition) {
   KvRig rig;
   rig.open({8});

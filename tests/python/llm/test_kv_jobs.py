@@ -85,6 +85,33 @@ def test_keys_that_are_no_bytes_are_refused_and_begin_nothing(tmp_path: Path) ->
     assert bench.outcome() == (2, [], 2, "")
 
 
+def test_a_long_first_key_takes_no_memory_for_the_others(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    count = 1 << 20
+    with pytest.raises(TypeError):  # after 1 MiB of names; 1 TiB would be a MemoryError
+        bench.jobs.store(1, [b"k" * (1 << 20)] + [None] * count, numpy.zeros(count + 1, "int64"))
+
+
+def test_threads_that_close_the_jobs_together_all_return(tmp_path: Path) -> None:
+    for number in range(10):
+        (folder := tmp_path / str(number)).mkdir()
+        bench = Bench(folder)
+        bench.jobs.store(1, bench.keys[:COUNT], bench.all)
+        start = threading.Barrier(4)
+
+        def close(jobs: headrace.KvJobs = bench.jobs, start: threading.Barrier = start) -> None:
+            start.wait()
+            jobs.close()
+
+        threads = [threading.Thread(target=close, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        assert bench.outcome() == (1, [], COUNT, "")
+
+
 def test_threads_end_with_jobs_under_way(tmp_path: Path) -> None:
     before = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
     for i in range(5):
