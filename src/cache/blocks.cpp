@@ -209,7 +209,10 @@ void Blocks::open(CacheEntry& entry) {
 }
 
 void Blocks::unpin(CacheEntry& entry) {
-  if (!shard_.hits.unpin(entry)) return;
+  if (!shard_.hits.unpin(entry)) {
+    if (entry.moving != 0 && entry.pins == 1) shard_.chain.hurry_put_off();
+    return;
+  }
   changed();
   const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
   if (shard_.space.stalled() || used_up) shard_.space.offer(entry);

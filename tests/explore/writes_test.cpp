@@ -82,6 +82,7 @@ class Pages {
       trial_.require(version >= before[i].ended, "no read is older than a write that ended before");
       trial_.require(version >= before[i].seen, "no read is older than one that ended before");
       trial_.require(version <= now.written, "no read is of the future");
+      trial_.require(!keep_out || version == now.written, "nobody writes a page that is held");
       now.seen = std::max(now.seen, version);
     }
   }
@@ -99,6 +100,8 @@ class Pages {
   }
 
   bool may_fail = false;
+  // Readers keep writers out. False: blocks of other ranges, or invalidated ones, are held too.
+  bool keep_out = true;
 
  private:
   struct Page {
@@ -204,6 +207,7 @@ TEST(ExploreWrites, WriteBackBesideWrites_TakesWholePages) {
 TEST(ExploreWrites, WideReadsBesideWrites_SeeNoOldBytes) {
   explore([](Trial& trial) {
     Pages pages(trial, 2);
+    pages.keep_out = false;
     CacheRig rig(writable(trial, 6));
     const auto write = [&](std::size_t index) {
       for (int i = 0; i < 2; ++i) pages.write(*rig.cache, index);
@@ -240,6 +244,7 @@ TEST(ExploreWrites, FailedCopies_LoseNothingAndEndEveryWait) {
 TEST(ExploreWrites, InvalidateFlushAndResizeBesideWrites_LoseNothing) {
   explore([](Trial& trial) {
     Pages pages(trial, 2);
+    pages.keep_out = false;
     CacheRig rig(writable(trial, 4));
     const auto work = [&](std::size_t index) {
       for (int i = 0; i < 2; ++i) pages.write(*rig.cache, index);
@@ -282,6 +287,7 @@ TEST(ExploreWrites, DiscardBesideReads_LeavesTheSource) {
 TEST(ExploreWrites, PlansBesideWrites_FetchNothingOld) {
   explore([](Trial& trial) {
     Pages pages(trial, 4);
+    pages.keep_out = false;
     CacheRig rig(writable(trial, 6));
     const std::vector<Extent> extents = {pages.page(0), pages.page(1), pages.page(0, 2),
                                          pages.page(2)};
