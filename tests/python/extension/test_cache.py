@@ -396,7 +396,5 @@ def test_a_chain_needs_another_memory(mover: headrace.Mover, memory_node: int) -
     budgets = {memory_node: BUDGET}
     with pytest.raises(headrace.InvalidError, match="two budgets"):
         headrace.Cache(mover, budgets, chain=[(memory_node, BUDGET)])
-    with pytest.raises(headrace.InvalidError, match="writable"):
-        headrace.Cache(mover, budgets, chain=[(memory_node, BUDGET)], writable=True)
     cache = headrace.Cache(mover, budgets, chain=[])
     assert (cache.stats().promotions, cache.stats().demotions) == (0, 0)
