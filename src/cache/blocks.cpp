@@ -213,7 +213,10 @@ void Blocks::open(CacheEntry& entry) {
 }
 
 void Blocks::unpin(CacheEntry& entry) {
-  if (!shard_.hits.unpin(entry)) return;
+  if (!shard_.hits.unpin(entry)) {
+    if (entry.moving != 0 && entry.pins == 1) shard_.chain.hurry_put_off();
+    return;
+  }
   changed();
   const bool used_up = entry.by_next_use != 0 && NextUses::is_at(entry, std::nullopt);
   if (shard_.space.stalled() || used_up) shard_.space.offer(entry);

@@ -35,6 +35,10 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
 }
 
 void Chain::hurry() noexcept {
+  while (Fill* fill = put_off_.front()) {
+    put_off_.remove(*fill);
+    due_.push_back(*fill);
+  }
   if (due_.front() != nullptr) shard_.signals.moves_due = true;
 }
 
@@ -85,7 +89,9 @@ bool Chain::clean_some(std::uint16_t number) {
 // Whether a move is still of use.
 bool Chain::wanted(const CacheEntry& to) const {
   const CacheEntry& from = *to.fill->from;
-  return from.detached == 0 && (to.fill->up || (from.pins == 1 && from.planned == 0));
+  if (from.detached != 0) return false;
+  if (to.fill->up) return from.pins == 1 || !shard_.options.writable;
+  return from.pins == 1 && from.planned == 0;
 }
 
 // The first memory from there on that has a gap; the last one evicts.
@@ -121,7 +127,11 @@ Chain::Taken Chain::take_due(std::span<CacheEntry*> out) {
       }
     }
     due_.remove(*to.fill);
-    give_up(to);
+    if (to.fill->up && to.fill->from->detached == 0 && !wanted(to)) {
+      put_off_.push_back(*to.fill);
+    } else {
+      give_up(to);
+    }
   }
   asked_ = 0;
   if (due_.front() == nullptr) shard_.signals.moves_due = false;
@@ -183,7 +193,7 @@ void Chain::release(CacheEntry& from, bool evict) {
 
 std::uint64_t Chain::pinned_bytes() const {
   std::uint64_t bytes = 0;
-  for (const FillList* list : {&due_, &moving_}) {
+  for (const FillList* list : {&due_, &put_off_, &moving_}) {
     for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
       if (fill->from->pins == 1) bytes += fill->from->length;
     }

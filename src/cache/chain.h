@@ -14,6 +14,8 @@
 //     evicted, so that space is made in any case.
 // M5. A block that is dirty, or held or wanted for writing, is not moved. The pin of M2 makes a
 //     writer wait for the end of a move, which it starts.
+// M6. In a writable cache a block that Blocks hold is not moved: a writer would not find their pins
+//     at the new place. Its promotion is put off until only the move holds the block.
 #pragma once
 
 #include <array>
@@ -51,6 +53,10 @@ class Chain {
   void promote_soon(CacheEntry& entry) noexcept;
   // The next caller of Moves::start_due() starts the moves that wait.
   void hurry() noexcept;
+  // A Block released this block, which now only its move holds.
+  void hurry_put_off() noexcept {
+    if (put_off_.front() != nullptr) hurry();
+  }
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
   void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
@@ -89,6 +95,7 @@ class Chain {
   const Shard& shard_;
   using FillList = IntrusiveList<Fill, &Fill::next, &Fill::previous>;
   FillList due_;
+  FillList put_off_;  // promotions of blocks that were held, until the next hurry()
   FillList moving_;
   Frames::Row row_;          // reused by each search
   std::uint64_t asked_ = 0;  // bytes of hits that wait for a promotion

@@ -181,6 +181,47 @@ TEST(CacheChainTest, ColdChangedBlocks_GoBack_ThoughFewOfTheFirstMemory) {
   EXPECT_EQ(rig.cache->stats().bytes_dirty, 0_B);
 }
 
+// A reader's Block keeps writers out, as without a chain.
+TEST(CacheChainTest, WriterOfADemotedBlock_WaitsForTheBlocksThatHoldIt) {
+  for (const std::uint64_t hits : {1, 3}) {
+    Source source(12 * kBytes);
+    auto options = chain_of(8 * kBytes, {16 * kBytes});
+    options.cache.writable = true;
+    CacheRig rig(options);
+    load_all(rig, source, 12);
+    const AccessOptions now{.write = true, .lock_timeout = Nanoseconds{0}};
+    std::vector<Block> held;
+    for (std::uint64_t i = 0; i < hits; ++i) {
+      held.push_back(rig.cache->access(block(source, 0)));
+      rig.settle();
+      EXPECT_EQ(held.back().node(), kHbm);
+    }
+    EXPECT_FALSE(rig.cache->access(block(source, 0), now).wait_to_write().has_value());
+    EXPECT_EQ(rig.cache->stats().promotions, 0u);
+    held.clear();
+    rig.settle();
+    EXPECT_EQ(rig.cache->stats().promotions, 1u);
+    EXPECT_TRUE(rig.cache->access(block(source, 0), now).wait_to_write().has_value());
+  }
+}
+
+TEST(CacheChainTest, BlockReadDuringItsPromotion_StaysWhereItsReaderKeepsWritersOut) {
+  Source source(12 * kBytes);
+  auto options = chain_of(8 * kBytes, {16 * kBytes});
+  options.cache.writable = true;
+  CacheRig rig(options);
+  load_all(rig, source, 12);
+  rig.fake->hold(true);
+  (void)rig.cache->access(block(source, 0));
+  rig.mover->poll();
+  const Block held = rig.cache->access(block(source, 0));
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().promotions, 0u);
+  const AccessOptions now{.write = true, .lock_timeout = Nanoseconds{0}};
+  EXPECT_FALSE(rig.cache->access(block(source, 0), now).wait_to_write().has_value());
+}
+
 TEST(CacheChainTest, FirstMemoryThatGivesNothing_IsCounted_AndTheNextOneServes) {
   Source source(12 * kBytes);
   auto options = chain_of(8 * kBytes, {16 * kBytes});

@@ -81,8 +81,10 @@ class Pages {
     ++turns_;
     for (std::size_t i = 0; i < count; ++i) {
       const unsigned version = version_of(bytes->subspan(i * kPage, kPage));
-      const char* const wrong = pages_[index + i].versions.end_read(least[i], version);
+      Versioned<unsigned>& cell = pages_[index + i].versions;
+      const char* const wrong = cell.end_read(least[i], version);
       trial_.require(wrong == nullptr, wrong == nullptr ? "" : wrong);
+      trial_.require(!keep_out || version == cell.begun(), "nobody writes a page that is held");
     }
   }
   // Everything that was written and not discarded is in the source.
@@ -98,6 +100,8 @@ class Pages {
   }
 
   bool may_fail = false;
+  // Readers keep writers out. False: blocks of other ranges, or invalidated ones, are held too.
+  bool keep_out = true;
 
  private:
   struct Page {
@@ -201,6 +205,7 @@ TEST(ExploreWrites, WriteBackBesideWrites_TakesWholePages) {
 TEST(ExploreWrites, WideReadsBesideWrites_SeeNoOldBytes) {
   explore([](Trial& trial) {
     Pages pages(trial, 2);
+    pages.keep_out = false;
     CacheRig rig(writable(trial, 6));
     const auto write = [&](std::size_t index) {
       for (int i = 0; i < 2; ++i) pages.write(*rig.cache, index);
@@ -237,6 +242,7 @@ TEST(ExploreWrites, FailedCopies_LoseNothingAndEndEveryWait) {
 TEST(ExploreWrites, InvalidateFlushAndResizeBesideWrites_LoseNothing) {
   explore([](Trial& trial) {
     Pages pages(trial, 2);
+    pages.keep_out = false;
     CacheRig rig(writable(trial, 4));
     const auto work = [&](std::size_t index) {
       for (int i = 0; i < 2; ++i) pages.write(*rig.cache, index);
@@ -279,6 +285,7 @@ TEST(ExploreWrites, DiscardBesideReads_LeavesTheSource) {
 TEST(ExploreWrites, PlansBesideWrites_FetchNothingOld) {
   explore([](Trial& trial) {
     Pages pages(trial, 4);
+    pages.keep_out = false;
     CacheRig rig(writable(trial, 6));
     const std::vector<Extent> extents = {pages.page(0), pages.page(1), pages.page(0, 2),
                                          pages.page(2)};

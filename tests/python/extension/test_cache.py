@@ -436,8 +436,6 @@ def test_a_chain_needs_another_memory(mover: headrace.Mover, memory_node: int) -
     budgets = {memory_node: BUDGET}
     with pytest.raises(headrace.InvalidError, match="two budgets"):
         headrace.Cache(mover, budgets, chain=budgets)
-    with pytest.raises(headrace.InvalidError, match="writable"):
-        headrace.Cache(mover, budgets, chain=budgets, writable=True)
     with pytest.raises(headrace.InvalidError, match="0 budgets above a chain"):
         headrace.Cache(mover, {}, chain=budgets)
     with pytest.raises(headrace.InvalidError, match="a budget for no node 77"):
