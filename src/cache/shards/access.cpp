@@ -39,7 +39,7 @@ namespace headrace {
 }
 
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
-  if (longest_.load() == 0 && !goes_on(extent)) [[likely]]
+  if (longest_.load() == 0 && !goes_on(extent) && !is_chunked(extent)) [[likely]]
     return of(extent).access(extent, options);
   const Extent asked = extent;  // a callback that runs meanwhile may free the caller's
   Block block;
@@ -77,7 +77,7 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
     CacheCore& core = of(extents[begin]);
     bool across = longest_.load() > 0;
     for (; end < extents.size() && &of(extents[end]) == &core; ++end) {
-      across = across || goes_on(extents[end]);
+      across = across || goes_on(extents[end]) || is_chunked(extents[end]);
     }
     if (!across) {
       core.access(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin), options,
@@ -88,26 +88,28 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
   }
 }
 
-// An access in a cache with blocks that continue into another stretch.
+// An access in a cache with blocks that continue into another stretch. Its block is made in the
+// shard where the chunks begin, so that accesses to a chunk by any of its stretches share one.
 void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
                                 Started& all) {
-  CacheCore& own = of(extent);
+  const Extent fetched = to_fetch(extent);
+  CacheCore& own = of(fetched);
   if (extent.valid() && may_change(extent) && extent.length.value > 0 && goes_on(extent)) {
     return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
     return own.access({&extent, 1}, {&block, 1}, options, &all);
   }
-  note(extent);
+  note(fetched);
   if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) {
     own.use(range_of(extent), options);
   } else {
     own.access({&extent, 1}, {&block, 1}, options, &all);
   }
-  if (!goes_on(extent)) return;
+  if (!goes_on(extent) && &of(extent) == &own) return;
   // Plans of the other stretches: their items may lie in this extent.
   const Range range = range_of(extent);
-  any_shard(range.object, (range.offset >> shift_) + 1, (range.end() - 1) >> shift_,
+  any_shard(range.object, range.offset >> shift_, (range.end() - 1) >> shift_,
             [&](CacheCore& core) {
               if (&core != &own) core.use(range, options);
               return false;

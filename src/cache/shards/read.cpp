@@ -114,6 +114,11 @@ Extent whole_chunks(const Extent& extent) {
   return {extent.object, begin, Bytes{std::min(end, source->size().value) - begin}};
 }
 
+Extent CacheShards::to_fetch(const Extent& extent) const {
+  const Extent chunks = whole_chunks(extent);
+  return chunks.length.value > largest_.load() ? extent : chunks;
+}
+
 Status CacheShards::read(const Extent& from, std::span<std::byte> to, const ReadOptions& options) {
   if (!from.valid()) return fail(ErrorCode::invalid, "the extent is outside its object");
   if (to.size() != from.length.value) {
