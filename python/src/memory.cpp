@@ -346,8 +346,7 @@ void bind_file(nb::module_& m) {
           "Inode, size, and the times of the last write and change in nanoseconds. If it differs "
           "from an earlier one, someone wrote to the file: invalidate() its copies. Two changes "
           "within a tick of the file system's clock (4 ms) may give one version. A block device "
-          "has "
-          "none (UnsupportedError).")
+          "has none (UnsupportedError).")
       .def(
           "sync",
           [](const FileRef& self) { unwrap(without_gil([&] { return self.file->sync(); })); },

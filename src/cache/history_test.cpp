@@ -216,7 +216,7 @@ TEST(CacheHistoryTest, WritesReadsAndWriteBacksInShards_AreLinearizable) { Writt
 // Pages that are changed behind the cache, whose reads fail or are short now and then.
 class Changed final : public UserSource {
  public:
-  explicit Changed(NodeId node) : UserSource(Bytes{kCells * kCell}, node) {}
+  Changed(NodeId node, Bytes chunk) : UserSource(Bytes{kCells * kCell}, node, "", chunk) {}
 
   void change(std::uint64_t page, unsigned version) {
     const std::lock_guard lock(mutex_);
@@ -238,24 +238,34 @@ class Changed final : public UserSource {
   Random random_{1};
 };
 
-// Until invalidate() returns, copies of two extents may have a page before and after its change. So
-// each page is read by one extent.
-void change_and_invalidate(std::size_t shards, std::uint64_t count) {
+struct Accesses {
+  std::uint64_t most;       // pages of an extent
+  bool overlap = false;     // else each page is read by one extent
+  std::uint64_t chunk = 1;  // bytes
+};
+
+// Until invalidate() returns, copies of overlapping extents may have a page before and after its
+// change. So their reads are compared with the changes that ended, not with each other.
+void change_and_invalidate(std::size_t shards, const Accesses& accesses) {
   const TestFolder folder;
   const Machine machine =
       *Machine::discover({.gpu_driver = false, .storage = {folder.root().string()}});
   const Backends backends = *Backends::open(machine);
   Mover mover(machine, backends);
   const NodeId dram = machine.of_kind(NodeKind::dram).front()->id;
-  Changed source(machine.of_kind(NodeKind::storage).front()->id);
+  Changed source(machine.of_kind(NodeKind::storage).front()->id, Bytes{accesses.chunk});
   const auto cache = *Cache::create(mover, {.budgets = {{dram, Bytes{8192 * shards}}},
                                             .placement = place::always(dram),
                                             .slab = 4096_B,
                                             .shards = shards});
-  History history("changes");
+  History history(accesses.overlap ? "changes of overlapping extents" : "changes");
   std::array<std::mutex, kCells> writers;
+  const std::uint64_t most = accesses.most;
   history.run(operations(), [&](Random& random, std::size_t) {
-    const std::uint64_t first = random.below(kCells / count) * count;
+    const std::uint64_t first =
+        accesses.overlap ? random.below(kCells) : random.below(kCells / most) * most;
+    const std::uint64_t count =
+        accesses.overlap ? 1 + random.below(std::min(kCells - first, most)) : most;
     if (random.chance(0.2)) {
       const std::uint64_t index = first + random.below(count);
       const std::lock_guard lock(writers[index]);
@@ -266,7 +276,10 @@ void change_and_invalidate(std::size_t shards, std::uint64_t count) {
       return;
     }
     if (random.chance(0.01)) cache->flush();
-    const auto least = begin_read(history, first, count);
+    auto least = begin_read(history, first, count);
+    for (std::uint64_t i = 0; accesses.overlap && i < count; ++i) {
+      least[i] = history.page(first + i).written();
+    }
     const Block block = cache->access({&source, first * kCell, Bytes{count * kCell}});
     const auto bytes = block.wait();
     if (bytes) {
@@ -280,7 +293,16 @@ void change_and_invalidate(std::size_t shards, std::uint64_t count) {
 
 TEST(CacheHistoryTest, ChangesBehindTheCacheAndInvalidations_AreLinearizablePerExtent) {
   for (const std::size_t shards : {1, 4}) {
-    for (const std::uint64_t count : {1, 3}) change_and_invalidate(shards, count);
+    for (const std::uint64_t most : {1, 3}) change_and_invalidate(shards, {.most = most});
+  }
+}
+
+// Chunks of three pages, which stretches of the shards cut.
+TEST(CacheHistoryTest, OverlappingExtents_AreNotOlderThanTheLastInvalidation) {
+  for (const std::size_t shards : {1, 4}) {
+    for (const std::uint64_t chunk : {std::uint64_t{1}, 3 * kCell}) {
+      change_and_invalidate(shards, {.most = 3, .overlap = true, .chunk = chunk});
+    }
   }
 }
 

@@ -28,6 +28,8 @@ class Versioned {
 
   // Returns the least version that a read from here on may return.
   unsigned begin_read() const { return std::max<unsigned>(ended_, seen_); }
+  // The same if reads may return old and new versions in turn until a write has ended.
+  unsigned written() const { return ended_; }
   // Returns why a read that began with `least` may not return `version`; null if it may.
   const char* end_read(unsigned least, unsigned version) {
     if (version < least) return "a read is older than a write or a read that ended before it";

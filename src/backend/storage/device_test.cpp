@@ -157,7 +157,7 @@ TEST_P(DeviceTest, GrownDevice_HasItsNewPartAfterUpdateSize) {
   EXPECT_TRUE(same(std::span(back).first(device_bytes_), data_));
 }
 
-TEST_P(DeviceTest, Shrundevice_bytes__IsAnIoError) {
+TEST_P(DeviceTest, ShrunkDevice_IsAnIoError) {
   const auto file = open({.writable = true});
   std::filesystem::resize_file(path_, 1 << 20);
   ASSERT_TRUE(device_.take_size());

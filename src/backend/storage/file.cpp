@@ -132,9 +132,11 @@ std::optional<DirectAlignment> direct_alignment(int fd, dev_t device) {
 
 }  // namespace
 
-// fstat() gives no size of a block device. Nobody uses the position that lseek() moves.
+// fstat() gives no size of a block device. lseek() of a file may wait for writes to it (overlayfs).
 std::optional<Bytes> storage::size_now(int fd) {
-  const off_t end = lseek(fd, 0, SEEK_END);
+  struct stat status{};
+  if (fstat(fd, &status) != 0) return std::nullopt;
+  const off_t end = S_ISBLK(status.st_mode) ? lseek(fd, 0, SEEK_END) : status.st_size;
   if (end < 0) return std::nullopt;
   return Bytes{static_cast<std::uint64_t>(end)};
 }

@@ -226,16 +226,50 @@ TEST_F(UserSourceTest, ReadsOfAnyShape_ReadEachChunkOnce) {
   }
 }
 
+// The stretches of the shards (64 KiB) begin elsewhere than the chunks.
 TEST_F(UserSourceTest, AccessesInAChunk_ReadItOnce) {
-  const auto all = cache({.shards = 1});
-  Scripted chunked(Bytes{1'000'001}, source.node(), 64_KiB);
-  for (std::uint64_t offset = 0; offset < 1'000'001; offset += 4096) {
-    const Extent from{&chunked, offset, Bytes{std::min<std::uint64_t>(4096, 1'000'001 - offset)}};
-    const Block block = all->access(from);
-    ASSERT_TRUE(block.wait());
-    ASSERT_TRUE(Scripted::equals(offset, *block.wait()));
+  constexpr std::uint64_t kSize = 1'000'001;
+  for (const std::size_t shards : {1, 4}) {
+    for (const std::uint64_t chunk : {65'536, 100'001, 300'000}) {
+      const auto all = *Cache::create(
+          mover, {.budgets = {{dram, 16_MiB}}, .placement = place::always(dram), .shards = shards});
+      Scripted chunked(Bytes{kSize}, source.node(), Bytes{chunk});
+      const std::uint64_t chunks = (kSize - 1) / chunk + 1;
+      Random random(1);
+      for (std::uint64_t i = 0; i < 100 * chunks; ++i) {
+        const std::uint64_t begin = i % chunks * chunk;
+        const std::uint64_t offset = begin + random.below(std::min(chunk, kSize - begin));
+        const std::uint64_t left = std::min(begin + chunk, kSize) - offset;
+        const std::uint64_t length = 1 + random.below(std::min<std::uint64_t>(left, 4096));
+        const Block block = all->access({&chunked, offset, Bytes{length}});
+        ASSERT_TRUE(block.wait());
+        ASSERT_TRUE(Scripted::equals(offset, *block.wait()));
+      }
+      EXPECT_EQ(chunked.reads, static_cast<int>(chunks)) << shards << " shards, " << chunk;
+    }
   }
-  EXPECT_EQ(chunked.reads, 16);
+}
+
+// Also a chunk that no number of bytes can hold.
+TEST_F(UserSourceTest, ChunksAboveEachBudget_LeaveTheExtent) {
+  for (const std::size_t shards : {1, 4}) {
+    for (const Bytes chunk : {5_MiB, UserSource::kMostBytes, Bytes{~std::uint64_t{0}}}) {
+      for (const Bytes size : {Bytes{20'000'000}, UserSource::kMostBytes}) {
+        const auto all = cache({.shards = shards});
+        Scripted chunked(size, source.node(), chunk);
+        for (const std::uint64_t offset : {std::uint64_t{5'000'000}, size.value - 100'000}) {
+          const Block block = all->access({&chunked, offset, 100'000_B});
+          ASSERT_TRUE(block.wait()) << block.wait().error().message;
+          EXPECT_TRUE(Scripted::equals(offset, *block.wait()));
+          std::vector<std::byte> bytes(100'000);
+          const Status read = all->read({&chunked, offset, 100'000_B}, bytes);
+          ASSERT_TRUE(read) << read.error().message;
+          EXPECT_TRUE(Scripted::equals(offset, bytes));
+        }
+        EXPECT_TRUE(all->forget(chunked));
+      }
+    }
+  }
 }
 
 TEST_F(UserSourceTest, ChunkWithoutSpace_LeavesTheExtent) {

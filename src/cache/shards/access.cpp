@@ -39,7 +39,7 @@ namespace headrace {
 }
 
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
-  if (longest_.load() == 0 && !goes_on(extent)) [[likely]]
+  if (longest_.load() == 0 && !goes_on(extent) && !is_chunked(extent)) [[likely]]
     return of(extent).access(extent, options);
   return access_counted(extent, options);
 }
@@ -48,7 +48,7 @@ inline Block CacheShards::access(const Extent& extent, const AccessOptions& opti
                                                     const AccessOptions& options) {
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
-  if (mask_ == 0 || (longest_.load() == kCounted && !goes_on(extent))) {
+  if (mask_ == 0 || (longest_.load() == kCounted && !goes_on(extent) && !is_chunked(extent))) {
     block = of(extent).access(extent, options);
   } else {
     Started all(options.priority);
@@ -87,7 +87,8 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
     CacheCore& core = of(extents[begin]);
     bool across = mask_ > 0 && longest_.load() > kCounted;
     for (; end < extents.size() && &of(extents[end]) == &core; ++end) {
-      across = across || (mask_ > 0 && goes_on(extents[end]));
+      across = across ||
+               (mask_ > 0 && (goes_on(extents[end]) || is_chunked(extents[end])));
     }
     if (!across) {
       core.access(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin), options,

@@ -36,26 +36,28 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
   return fail(ErrorCode::invalid, "the cache samples no accesses; set CacheOptions::curve");
 }
 
-// An access in a cache with blocks that continue into another stretch.
+// An access in a cache with blocks that continue into another stretch. Its block is made in the
+// shard where the chunks begin, so that accesses to a chunk by any of its stretches share one.
 void CacheShards::access_across(const Extent& extent, Block& block, const AccessOptions& options,
                                 Started& all) {
-  CacheCore& own = of(extent);
+  const Extent fetched = to_fetch(extent);
+  CacheCore& own = of(fetched);
   if (extent.valid() && may_change(extent) && extent.length.value > 0 && goes_on(extent)) {
     return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
     return own.access({&extent, 1}, {&block, 1}, options, &all);
   }
-  note(extent);
+  note(fetched);
   if (!own.may_cover(range_of(extent)) && find_before(extent, options, block)) {
     own.use(range_of(extent), options);
   } else {
     own.access({&extent, 1}, {&block, 1}, options, &all);
   }
-  if (!goes_on(extent)) return;
+  if (!goes_on(extent) && &of(extent) == &own) return;
   // Plans of the other stretches: their items may lie in this extent.
   const Range range = range_of(extent);
-  any_shard(range.object, (range.offset >> shift_) + 1, (range.end() - 1) >> shift_,
+  any_shard(range.object, range.offset >> shift_, (range.end() - 1) >> shift_,
             [&](CacheCore& core) {
               if (&core != &own) core.use(range, options);
               return false;
@@ -173,6 +175,11 @@ Extent whole_chunks(const Extent& extent) {
   const std::uint64_t begin = extent.offset / chunk * chunk;
   const std::uint64_t end = (extent.end() - 1) / chunk * chunk + chunk;
   return {extent.object, begin, Bytes{std::min(end, source->size().value) - begin}};
+}
+
+Extent CacheShards::to_fetch(const Extent& extent) const {
+  const Extent chunks = whole_chunks(extent);
+  return chunks.length.value > largest_.load() ? extent : chunks;
 }
 
 Status CacheShards::read(const Extent& from, std::span<std::byte> to, const ReadOptions& options) {

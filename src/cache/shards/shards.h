@@ -29,6 +29,7 @@
 #include "cache/core.h"
 #include "cache/shards/syncs.h"
 #include "headrace/cache.h"
+#include "headrace/storage/user_source.h"
 
 namespace headrace {
 
@@ -111,6 +112,13 @@ class CacheShards {
   bool may_change(const Extent& extent) const {
     return writable_ && extent.object->user_source() == nullptr;
   }
+  // Whether a miss fetches more than the extent.
+  static bool is_chunked(const Extent& extent) {
+    if (extent.object == nullptr || extent.object->user_source() == nullptr) return false;
+    return extent.object->user_source()->chunk() > Bytes{1};
+  }
+  // The extent whose block a miss makes, if there is space.
+  Extent to_fetch(const Extent& extent) const;
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
