@@ -27,7 +27,7 @@ class Candidates {
   void leave(CacheEntry& entry, bool evicted);
   // Its next use has changed, or it had another use.
   void sort(CacheEntry& entry);
-  // Many next uses have changed: sort_some() sorts all blocks again.
+  // Plans use blocks later, or no more: sort_some() sorts all that have a next use again.
   void sort_again();
   // Sorts at most `effort` blocks of each memory. True: all are sorted.
   bool sort_some(std::size_t effort);

@@ -209,16 +209,16 @@ void Pump::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   PlanItems& items = plan->items;
   for (std::size_t at = 0; at < items.end();) {
     const MutexLock lock(state_.mutex);
-    Prefetcher& plans = state_.plans;
     // An item usually overlaps at most one block per 4 KiB.
     for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.end(); ++at) {
       const PlanItem& item = items[at];
       work += 1 + (item.bytes.length >> 14);
       if (!item.indexed) continue;
-      state_.hits.index.visit_overlapping(item.bytes, [&plans](CacheEntry& entry) {
-        plans.notice(entry);
+      const auto notice = [this](CacheEntry& entry) NO_THREAD_SAFETY_ANALYSIS {
+        state_.plans.notice(entry);
         return true;
-      });
+      };
+      state_.hits.index.visit_overlapping(item.bytes, notice);
     }
   }
   if (!plan->steps.done()) notice_steps(plan->steps);

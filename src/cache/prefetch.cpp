@@ -86,7 +86,7 @@ CacheEntry* Prefetcher::start_next(bool may_grow, CacheEntry*& spare,
     if (!plan.listed || plan.idle) continue;
     std::size_t effort = PrefetchPlan::kSlice;
     pass_over(plan, effort);
-    plan.make_items(plan.options.window.value, effort);
+    plan.make_items(window_of(plan, plan.steps_node()), effort);
     while (PlanItem* const item = plan.first_pending(effort)) {
       if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted)) {
         if (!kept) turn_ = turn + 1;
@@ -112,8 +112,8 @@ CacheEntry* Prefetcher::start_next(bool may_grow, CacheEntry*& spare,
   return nullptr;
 }
 
-std::uint64_t Prefetcher::window_of(const PlanItem& item) const {
-  return std::min(item.plan->options.window.value, shard_.space.node(item.node).budget / 2);
+std::uint64_t Prefetcher::window_of(const PrefetchPlan& plan, std::uint16_t node) const {
+  return std::min(plan.options.window.value, shard_.space.node(node).budget / 2);
 }
 
 std::uint64_t Prefetcher::share_of(const Space::Node& node) const {
@@ -182,7 +182,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     return nullptr;
   }
   const std::uint64_t most =
-      plan.limit(item, shard_.blocks.latency * shard_.shards, window_of(item));
+      plan.limit(item, shard_.blocks.latency * shard_.shards, window_of(plan, item.node));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   CacheEntry* const found = shard_.hits.find(item.bytes);
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
@@ -364,13 +364,14 @@ void Prefetcher::notice(CacheEntry& entry) {
 }
 
 bool Prefetcher::is_consumers(PrefetchPlan& plan, const PlanItem& item) const {
-  return plan.named || plan.is_consumers(item.position, item.bytes.length, window_of(item));
+  return plan.named ||
+         plan.is_consumers(item.position, item.bytes.length, window_of(plan, item.node));
 }
 
 bool Prefetcher::use_in(PrefetchPlan& plan, const Range& range) {
   bool covered = false;
   bool any = false;
-  if (!plan.reach(range, plan.options.window.value)) return false;
+  if (!plan.reach(range, window_of(plan, plan.steps_node()))) return false;
   for (PlanItem* item : plan.concerned(range)) {
     if (item->state == PlanItem::State::over) continue;  // passed over by the use of another item
     // Asked once per access, also for a wide one.
@@ -396,8 +397,9 @@ void Prefetcher::pass_over(PrefetchPlan& plan, std::size_t& effort) {
   for (; plan.oldest < plan.items.end() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
-    const bool behind = item.end_position() + window_of(item) < plan.furthest;
+    const bool behind = item.end_position() + window_of(plan, item.node) < plan.furthest;
     if (!behind && item.position >= plan.begin) break;
+    if (item.state == PlanItem::State::pending) plan.skipped = true;
     let_go_unused(item, PlanItem::State::over);
   }
   plan.items.forget_before(plan.oldest);
@@ -447,7 +449,7 @@ bool Prefetcher::end_some(const std::shared_ptr<PrefetchPlan>& plan, std::size_t
   const auto place = std::ranges::find(plans_, plan);
   if (static_cast<std::size_t>(place - plans_.begin()) < turn_) --turn_;  // the same plan's turn
   plans_.erase(place);
-  shard_.candidates.sort_again();
+  if (plan->left() > 0 || plan->skipped) shard_.candidates.sort_again();
   set_idle(*plan, false);  // no longer counted
   plan->progress.cancelled = true;
   plan->core = nullptr;

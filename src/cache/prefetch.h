@@ -66,7 +66,7 @@ class Prefetcher {
  private:
   CacheEntry* start_item(PlanItem& item, bool may_grow, CacheEntry*& spare,
                          std::optional<Growth>& wanted);
-  std::uint64_t window_of(const PlanItem& item) const;
+  std::uint64_t window_of(const PrefetchPlan& plan, std::uint16_t node) const;
   std::uint64_t share_of(const Space::Node& node) const;
   bool grants(const PlanItem& item, std::uint64_t bytes);
   void reserve(const PlanItem& item, std::uint64_t bytes);

@@ -22,7 +22,7 @@ void NextUses::insert(CacheEntry& entry, std::optional<Nanoseconds> ahead) {
   entry.by_next_use = 1;
   ++size_;
   entry.visited = false;
-  entry.of_order = static_cast<std::uint8_t>(bucket_of(ahead) | current_ * kSet);
+  entry.of_order = static_cast<std::uint8_t>(bucket_of(ahead) | (ahead ? current_ * kSet : 0));
   if (ahead) {
     list_of(entry).push_front(entry);
     bytes_ += entry.length;
@@ -40,7 +40,8 @@ void NextUses::remove(CacheEntry& entry) {
 
 CacheEntry* NextUses::first_from(int bucket) const {
   for (; bucket >= 0; --bucket) {
-    if (EvictionLinks* const links = sets_[current_][static_cast<std::size_t>(bucket)].front()) {
+    const Buckets& buckets = sets_[bucket == kNever ? 0 : current_];
+    if (EvictionLinks* const links = buckets[static_cast<std::size_t>(bucket)].front()) {
       return static_cast<CacheEntry*>(links);
     }
   }
@@ -55,11 +56,9 @@ CacheEntry* NextUses::after(const CacheEntry& entry) const {
 CacheEntry* NextUses::next_old() {
   for (;;) {
     Buckets& old = sets_[1 - current_];
-    // Blocks without a next use keep their order, as do those of a bucket.
-    for (; oldest_ <= kNever; ++oldest_) {
-      Bucket& bucket = old[oldest_];
-      if (bucket.empty()) continue;
-      return static_cast<CacheEntry*>(oldest_ == kNever ? bucket.front() : bucket.back());
+    // The blocks of a bucket keep their order.
+    for (; oldest_ < kNever; ++oldest_) {
+      if (EvictionLinks* const links = old[oldest_].back()) return static_cast<CacheEntry*>(links);
     }
     if (!sort_again_) return nullptr;
     sort_again_ = false;

@@ -37,7 +37,8 @@ class NextUses {
   CacheEntry* first() const { return size_ == 0 ? nullptr : first_from(kNever); }
   // The block to evict after `entry`.
   CacheEntry* after(const CacheEntry& entry) const;
-  // Many next uses have changed: insert all blocks again, which next_old() returns one by one.
+  // Plans use blocks later, or no more: insert again all that next_old() returns, one by one.
+  // Blocks without a next use stay.
   void sort_again() { sort_again_ = true; }
   CacheEntry* next_old();
 
@@ -45,7 +46,7 @@ class NextUses {
   // From kLeast on, four buckets for each doubling. The last ones: 40 minutes and more, and never.
   static constexpr std::uint64_t kLeast = 1 << 10;
   static constexpr std::uint8_t kNever = 127;
-  // In of_order: the bucket, and above it the number of the set of buckets.
+  // In of_order: the bucket, and above it the number of the set of buckets (kNever: always 0).
   static constexpr std::uint8_t kSet = 128;
   using Bucket = IntrusiveList<EvictionLinks, &EvictionLinks::newer, &EvictionLinks::older>;
   using Buckets = std::array<Bucket, kNever + 1>;
@@ -57,10 +58,11 @@ class NextUses {
   }
   CacheEntry* first_from(int bucket) const;
 
-  // One set is in use. After sort_again() the other one has the blocks to be inserted again.
+  // One set is in use. After sort_again() the other one has the blocks to be inserted again. Both
+  // use kNever of the first one: a plan's end must not cost time for each block of earlier plans.
   std::array<Buckets, 2> sets_;
   std::uint8_t current_ = 0;
-  std::uint8_t oldest_ = kNever + 1;  // all buckets below it of the other set are empty
+  std::uint8_t oldest_ = kNever;  // all buckets below it of the other set are empty
   bool sort_again_ = false;
   std::uint64_t bytes_ = 0;
   std::size_t size_ = 0;

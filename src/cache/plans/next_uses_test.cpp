@@ -33,18 +33,23 @@ TEST(NextUsesTest, Order_IsFurthestFirstAndNeverBeforeAll) {
   EXPECT_EQ(uses.first(), nullptr);
 }
 
-TEST(NextUsesTest, SortAgain_ReturnsEachOldBlockOnce) {
+TEST(NextUsesTest, SortAgain_ReturnsEachBlockWithANextUseOnce) {
   NextUses uses;
-  std::deque<CacheEntry> entries(5);
-  for (CacheEntry& entry : entries) uses.insert(entry, in(100));
-  uses.sort_again();
-  std::size_t sorted = 0;
-  for (; CacheEntry* const old = uses.next_old(); ++sorted) {
-    uses.remove(*old);
-    uses.insert(*old, std::nullopt);
+  std::deque<CacheEntry> entries(6);
+  uses.insert(entries[5], std::nullopt);
+  for (std::size_t i = 0; i < 5; ++i) uses.insert(entries[i], in(100));
+  for (const std::size_t expected : {5U, 0U}) {
+    uses.sort_again();
+    std::size_t sorted = 0;
+    for (; CacheEntry* const old = uses.next_old(); ++sorted) {
+      uses.remove(*old);
+      uses.insert(*old, std::nullopt);
+    }
+    EXPECT_EQ(sorted, expected);
+    EXPECT_EQ(uses.bytes(), 0u);
   }
-  EXPECT_EQ(sorted, 5u);
-  EXPECT_EQ(uses.first(), &entries[0]) << "they kept their order";
+  EXPECT_EQ(uses.first(), &entries[5]);
+  EXPECT_EQ(uses.after(entries[5]), &entries[0]) << "they kept their order";
   for (CacheEntry& entry : entries) uses.remove(entry);
 }
 

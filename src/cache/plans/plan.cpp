@@ -107,7 +107,7 @@ void PrefetchPlan::build(std::span<const Extent> extents, const Destinations& de
 
 void PrefetchPlan::begin_steps(Steps all, std::uint16_t node) {
   steps = std::move(all);
-  node_ = node;
+  steps_node_ = node;
   if (steps.done()) return;
   bounds_ = steps.bounds();
   objects_.emplace_back(bounds_.object, 0);
@@ -121,7 +121,7 @@ void PrefetchPlan::make_item() {
   item.object = extent.object;
   item.bytes = range_of(extent);
   item.position = steps.position();
-  item.node = node_;
+  item.node = steps_node_;
   steps.go_to(steps.number() + 1);
   if (index.crowded(item.bytes) != nullptr) {
     item.state = PlanItem::State::over;
@@ -151,6 +151,7 @@ bool PrefetchPlan::reach(const Range& range, std::uint64_t window) {
   if (!first) {
     if (!named && !is_consumers(position, length, window)) return index.overlaps(range);
     begin = position;
+    skipped = true;
     furthest = std::max(furthest, position);
     steps.go_to(*number);
   }

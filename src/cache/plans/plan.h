@@ -118,6 +118,7 @@ struct PrefetchPlan {
   std::uint64_t ahead = 0;      // bytes of started items
   std::uint64_t furthest = 0;   // end position of the furthest item used
   std::uint64_t begin = 0;      // position to which the consumer jumped; items before are over
+  bool skipped = false;         // some items were neither started nor used
   bool named = false;           // an access named it: only such accesses are uses of it
   // Starts nothing until its next use: all is over, or its consumer paused and others took its
   // bytes.
@@ -154,6 +155,7 @@ struct PrefetchPlan {
   std::size_t left() const { return left_ + (steps.done() ? 0 : 1); }
   // Begins a plan of steps, on a node of the cache.
   void begin_steps(Steps all, std::uint16_t node);
+  std::uint16_t steps_node() const { return steps_node_; }
   // Makes the items up to `window` bytes beyond the furthest use. Counts `effort` down. Throws
   // bad_alloc.
   void make_items(std::uint64_t window, std::size_t& effort);
@@ -181,7 +183,7 @@ struct PrefetchPlan {
   // Items not over by object, ascending.
   std::vector<std::pair<ObjectId, std::size_t>> objects_;
   std::size_t left_ = 0;
-  std::uint16_t node_ = 0;  // of the items that steps make
+  std::uint16_t steps_node_ = 0;  // of the items that steps make
 
   std::uint64_t far_end_ = 0;  // end position of the last access far ahead
   unsigned far_ = 0;           // accesses far ahead in succession that continued each other

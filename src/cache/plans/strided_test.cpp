@@ -112,6 +112,31 @@ TEST_F(StridedPlanTest, ExtentsOutsideTheirObject_AreInvalid) {
   rig.settle();
 }
 
+TEST_F(StridedPlanTest, UnlimitedWindow_FetchesAllAhead) {
+  const Source source(64 * kPage);
+  CacheRig rig({.budget = Bytes{16 * kPage}, .observe = false});
+  const PrefetchOptions options{.window = Bytes{~std::uint64_t{0}}, .named = true};
+  const Prefetch plan = rig.cache->prefetch(strided(source, 64), options);
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    rig.settle();
+    (void)rig.cache->access(source.at(i * kPage, kPage), {.plan = &plan});
+  }
+  EXPECT_EQ(rig.cache->stats().misses, 0u);
+}
+
+// Else their positions would begin again at 0.
+TEST_F(StridedPlanTest, MoreBytesThanPositionsHave_AreInvalid) {
+  class Endless final : public Object {
+   public:
+    Endless() : Object(Bytes{std::uint64_t{1} << 62}, kHbm, nullptr) {}
+  };
+  const Endless source;
+  CacheRig rig;
+  constexpr std::uint64_t kMany = std::uint64_t{1} << 60;
+  const Strided all{.object = &source, .length = 1_MiB, .stride = 1, .count = kMany};
+  EXPECT_EQ(rig.cache->prefetch(all).progress().invalid, kMany - (std::uint64_t{1} << 43));
+}
+
 // Blocks that were cached before the plan report their uses to it.
 TEST_F(StridedPlanTest, CachedBlocks_ReportTheirUses) {
   Source source(32 * kPage);

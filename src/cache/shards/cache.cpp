@@ -381,6 +381,7 @@ std::uint64_t CacheShards::from_shard(const Strided& extents, std::size_t shard,
 }
 
 // The number of extents that lie in their object, and that one shard of a writable cache can hold.
+// Together they have at most 2^63 bytes, so that sums of a position and a window do not overflow.
 std::uint64_t CacheShards::count_valid(const Strided& extents) {
   const std::uint64_t length = extents.length.value;
   const Extent first{extents.object, extents.offset, extents.length};
@@ -393,7 +394,8 @@ std::uint64_t CacheShards::count_valid(const Strided& extents) {
     note_length(extents.length);
   }
   const std::uint64_t behind = extents.object->size().value - extents.offset - length;
-  return std::min(extents.count, behind / extents.stride + 1);
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
+  return std::min({extents.count, behind / extents.stride + 1, kMostBytes / length});
 }
 
 Prefetch CacheShards::prefetch(const Strided& extents, const PrefetchOptions& options) {
