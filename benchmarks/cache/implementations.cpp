@@ -68,6 +68,11 @@ constexpr auto kImplementations = std::to_array<Implementation>({
 std::span<const Implementation> implementations() { return kImplementations; }
 
 Result<Json> run(const Options& options) {
+  if ((options.tenants || options.curve) && (!options.implementation.starts_with("headrace") ||
+                                             find_scenario(options.scenario) == nullptr)) {
+    return fail(ErrorCode::unsupported,
+                "--tenants and --curve are for headrace and scenarios without files");
+  }
   if (options.scenario == kPageUpdate) return run_page_update(options);
   if (options.scenario == kChain) return run_chain(options);
   const auto found =

@@ -37,6 +37,24 @@ TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {
   }
 }
 
+// Without files.
+TEST(Implementations, TenantsAndCurve_AreForHeadrace) {
+  for (const bool curve : {false, true}) {
+    Options options = of("headrace", "hit-spread");
+    (curve ? options.curve : options.tenants) = true;
+    const auto row = run(options);
+    ASSERT_TRUE(row) << row.error().message;
+    EXPECT_EQ(row->at("wrong"), 0);
+    EXPECT_EQ(row->at("misses"), 0);
+    for (const auto& [name, scenario] :
+         {std::pair{"sharded", "hit-spread"}, {"headrace", "small-miss"}, {"headrace", "chain"}}) {
+      options.implementation = name;
+      options.scenario = scenario;
+      EXPECT_EQ(run(options).error().code, ErrorCode::unsupported) << name << ' ' << scenario;
+    }
+  }
+}
+
 TEST(Implementations, UnknownNamesAndPairs_AreErrors) {
   EXPECT_EQ(run(of("none", "hit-spread")).error().code, ErrorCode::absent);
   EXPECT_EQ(run(of("headrace", "none")).error().code, ErrorCode::absent);

@@ -22,6 +22,9 @@ struct Options {
   double seconds = 0.1;
   std::uint64_t operations = 0;  // per thread, instead of seconds
   std::uint64_t seed = 1;
+  // Headrace's cache counts accesses for a tenant, or samples them, in scenarios in memory.
+  bool tenants = false;
+  bool curve = false;
   // For scenarios on files. Nothing: as in the scenario.
   std::filesystem::path directory = ".";
   std::optional<std::uint64_t> extents;

@@ -169,12 +169,23 @@ Tally work(S& store, const Source& source, const Scenario& scenario,
 // The results of one run as JSON: counts and times, nothing divided.
 nlohmann::ordered_json told(const Timing& timing, std::uint64_t misses);
 
+template <Store S>
+Result<std::unique_ptr<S>> make_store(const Source& source, Bytes budget, const Options& options) {
+  if constexpr (requires { S::make(source, budget, CacheOptions{}); }) {
+    CacheOptions own{.curve = options.curve};
+    if (options.tenants) own.tenants = {{.name = "one"}};
+    return S::make(source, budget, std::move(own));
+  } else {
+    return S::make(source, budget);
+  }
+}
+
 // One scenario with one implementation, on a source of its own.
 template <Store S>
 Result<nlohmann::ordered_json> run_scenario(const Scenario& scenario, const Options& options) {
   const Source source = Source::in_memory(scenario.blocks, scenario.block);
   HEADRACE_TRY(const std::unique_ptr<S> store,
-               S::make(source, Bytes{scenario.budget * scenario.block}));
+               make_store<S>(source, Bytes{scenario.budget * scenario.block}, options));
   std::vector<typename S::Pin> pins;
   for (std::uint64_t block = 0; block < scenario.warm; ++block) {
     typename S::Pin pin = store->access(block);

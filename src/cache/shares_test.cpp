@@ -103,6 +103,21 @@ TEST_F(CacheTenantsTest, TenantWithAllOfItsMostPinned_IsRefusedUntilARelease) {
   load(9, by("b"));
 }
 
+TEST_F(CacheTenantsTest, Refusal_NamesTheTenantThatAsks) {
+  const Opaque other(1_MiB);  // without bytes of its own to fall back to
+  const auto why = [&](std::uint64_t blocks, const AccessOptions& options) {
+    return rig.cache->access({&other, 0, Bytes{blocks * kShared}}, options).wait().error().message;
+  };
+  scan(0, 4, by("b"));
+  std::vector<Block> pinned;
+  for (std::uint64_t i = 0; i < 4; ++i) pinned.push_back(rig.cache->access(block(i)));
+  EXPECT_NE(why(1, by("b")).find("tenant 'b': it has"), std::string::npos);
+  const std::string too_large = why(17, {});
+  EXPECT_NE(too_large.find("exceeds the budget"), std::string::npos) << too_large;
+  const std::string beyond = why(5, by("b"));
+  EXPECT_NE(beyond.find("exceeds the 16 KiB of tenant 'b'"), std::string::npos) << beyond;
+}
+
 TEST_F(CacheTenantsTest, HitOnABlockOfAnother_CountsForWhoAsks) {
   load(0, by("a"));
   load(0, by("b"));

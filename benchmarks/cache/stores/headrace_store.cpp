@@ -59,7 +59,7 @@ Result<NodeId> node_with_cpus(const Machine& machine) {
 
 template <std::size_t kShards>
 Result<std::unique_ptr<HeadraceStoreOf<kShards>>> HeadraceStoreOf<kShards>::make(
-    const Source& source, Bytes budget) {
+    const Source& source, Bytes budget, CacheOptions options) {
   const bool in_memory = source.memory(0) != nullptr;
   bool writable = false;
   Machine machine = two_nodes();
@@ -69,9 +69,9 @@ Result<std::unique_ptr<HeadraceStoreOf<kShards>>> HeadraceStoreOf<kShards>::make
   } else {
     const auto& file = static_cast<const File&>(source.object());
     writable = file.writable();
-    DiscoverOptions options;
-    options.storage = {file.path()};
-    HEADRACE_TRY(machine, Machine::discover(options));
+    DiscoverOptions where;
+    where.storage = {file.path()};
+    HEADRACE_TRY(machine, Machine::discover(where));
     HEADRACE_TRY(backends, Backends::open(machine));
   }
   std::unique_ptr<HeadraceStoreOf> store(
@@ -80,8 +80,10 @@ Result<std::unique_ptr<HeadraceStoreOf<kShards>>> HeadraceStoreOf<kShards>::make
   MoverOptions moves;
   if (in_memory) moves.route = place::one;
   store->mover_ = std::make_unique<Mover>(store->machine_, store->backends_, std::move(moves));
-  CacheOptions options{
-      .budgets = {{node, budget}}, .reserve = true, .shards = kShards, .writable = writable};
+  options.budgets = {{node, budget}};
+  options.reserve = true;
+  options.shards = kShards;
+  options.writable = writable;
   if (in_memory) options.placement = place::always(node);
   HEADRACE_TRY(store->cache_, Cache::create(*store->mover_, std::move(options)));
   return store;

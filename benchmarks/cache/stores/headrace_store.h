@@ -35,7 +35,9 @@ class HeadraceStoreOf {
     Block block_;
   };
 
-  static Result<std::unique_ptr<HeadraceStoreOf>> make(const Source& source, Bytes budget);
+  // The store sets the rest of `options`.
+  static Result<std::unique_ptr<HeadraceStoreOf>> make(const Source& source, Bytes budget,
+                                                       CacheOptions options = {});
 
   Pin access(std::uint64_t block) { return {*cache_, source_.extent(block)}; }
   Pin access(std::uint64_t block, const Prefetch& plan) {

@@ -82,6 +82,13 @@ bool TenantOrders::is_full() const {
 
 Error TenantOrders::full() const {
   const Tenant& tenant = tenants_[asks_];
+  if (!may_fit()) {
+    return fail(ErrorCode::exhausted,
+                "the block of {} exceeds the {} of tenant '{}'; access smaller extents, or give it "
+                "more by CacheTenant::most",
+                to_string(Bytes{wanted_}), to_string(Bytes{share(tenant.most)}), tenant.name)
+        .error();
+  }
   return fail(ErrorCode::exhausted,
               "no space for {} of tenant '{}': it has {} of at most {}, and the rest of them is "
               "held or in flight; let Blocks go, or give it more by CacheTenant::most",

@@ -47,13 +47,16 @@ inline Block CacheShards::access(const Extent& extent, const AccessOptions& opti
 [[gnu::noinline]] Block CacheShards::access_counted(const Extent& asked,
                                                     const AccessOptions& options) {
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
-  Block block;
-  if (mask_ == 0 || (longest_.load() == kCounted && !goes_on(extent) && !is_chunked(extent))) {
-    block = of(extent).access(extent, options);
-  } else {
+  const auto across = [&] {
+    Block block;
     Started all(options.priority);
     access_across(extent, block, options, all);
-  }
+    return block;
+  };
+  const bool in_one =
+      mask_ == 0 || (longest_.load() == kCounted && !goes_on(extent) && !is_chunked(extent));
+  // Made in place: moving it took 90 instructions of 418.
+  Block block = in_one ? of(extent).access(extent, options) : across();
   count(options.tenant, block);
   return block;
 }
@@ -87,8 +90,7 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
     CacheCore& core = of(extents[begin]);
     bool across = mask_ > 0 && longest_.load() > kCounted;
     for (; end < extents.size() && &of(extents[end]) == &core; ++end) {
-      across = across ||
-               (mask_ > 0 && (goes_on(extents[end]) || is_chunked(extents[end])));
+      across = across || (mask_ > 0 && (goes_on(extents[end]) || is_chunked(extents[end])));
     }
     if (!across) {
       core.access(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin), options,
@@ -482,8 +484,10 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   if (!too_large && dirty.failed > 0) {
     return refuse(request.extent, block, Writes::cannot_go_back(request.extent, *dirty.error));
   }
-  if (node.tenants != nullptr && node.tenants->is_full()) {
-    return refuse(request.extent, block, node.tenants->full());
+  if (!too_large && node.tenants != nullptr) {
+    // Another thread may have asked since.
+    node.tenants->ask(request.tenant, request.extent.length.value, node.budget);
+    if (node.tenants->is_full()) return refuse(request.extent, block, node.tenants->full());
   }
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   using Refusal = Block::Refusal;

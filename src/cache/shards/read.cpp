@@ -18,12 +18,14 @@ namespace headrace {
 void CacheShards::count(TenantId tenant, const Block& block) {
   if (counts_ == nullptr || !here()) return;  // in a child of fork() the sample's lock may be held
   counts_->count(tenant, block.hit());
-  if (reuse_ == nullptr || !block.extent().valid() || block.extent().length == 0_B) return;
+  if (reuse_ == nullptr) return;
   try {
-    reuse_->access(block.extent());
+    if (block.extent().valid() && block.extent().length > 0_B)
+      return reuse_->access(block.extent());
   } catch (const std::bad_alloc&) {
-    // The curve lacks this access.
   }
+  // Pairs with nothing: only the sum counts.
+  uncurved_.fetch_add(1, std::memory_order_relaxed);
 }
 
 Result<TenantId> CacheShards::tenant(std::string_view name) const {
@@ -32,7 +34,8 @@ Result<TenantId> CacheShards::tenant(std::string_view name) const {
 
 Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
-  if (reuse_ != nullptr) return reuse_->curve(counts_->sum());
+  const std::uint64_t uncurved = uncurved_.load();  // before the sum, which includes them
+  if (reuse_ != nullptr) return reuse_->curve(counts_->sum() - uncurved);
   return fail(ErrorCode::invalid, "the cache samples no accesses; set CacheOptions::curve");
 }
 

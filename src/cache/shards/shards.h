@@ -140,7 +140,8 @@ class CacheShards {
   Syncs syncs_;                                    // of files that were written
   // Null: there are no tenants, and no curve is wanted.
   std::unique_ptr<TenantCounts> counts_;
-  std::unique_ptr<ReuseSample> reuse_;  // null: no curve is wanted
+  std::unique_ptr<ReuseSample> reuse_;      // null: no curve is wanted
+  std::atomic<std::uint64_t> uncurved_{0};  // accesses that the sample could not see
   std::size_t mask_ = 0;
   unsigned shift_ = 0;         // log2 of the bytes of a stretch
   unsigned shards_shift_ = 0;  // log2 of the shards

@@ -67,6 +67,7 @@ TEST(CacheCurveTest, Loop_NeedsItsBytes) {
     const auto curve = *rig.cache->miss_ratio_curve();
     ASSERT_EQ(curve.size(), 1u);
     EXPECT_EQ(curve[0].budget, 16_KiB);
+    EXPECT_EQ(curve[0].misses, 4.0 / 16) << "accesses without bytes do not count";
     EXPECT_TRUE(rig.cache->stats().tenants.empty());
   }
 }
