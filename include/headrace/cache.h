@@ -541,8 +541,9 @@ class Cache {
   Prefetch prefetch(const Strided& extents, const PrefetchOptions& options = {});
 
   // Drops all copies that overlap `extent`, also those in flight. An access that begins after the
-  // return sees no bytes read before the call. Blocks that are held keep their bytes. Requires: the
-  // source was changed before the call.
+  // return sees no bytes read before the call. Until then, accesses by overlapping extents may see
+  // old and new bytes in turn. Blocks that are held keep their bytes. Requires: the source was
+  // changed before the call.
   // False: blocks that are dirty or held for writing stay. They are newer than the source by the
   // cache's order; discard() drops them.
   bool invalidate(Extent extent);
