@@ -198,8 +198,11 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
 
 // The options of an access that reads.
 AccessOptions reading(const CacheRef& self, const Word<Priority>& priority, const PrefetchRef* plan,
-                      const TenantName& tenant) {
-  return {.priority = priority.get(), .plan = plan_of(plan), .tenant = tenant_of(self, tenant)};
+                      const Word<Keep>& keep, const TenantName& tenant) {
+  return {.priority = priority.get(),
+          .plan = plan_of(plan),
+          .keep = keep.get(),
+          .tenant = tenant_of(self, tenant)};
 }
 
 void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> to, Bytes block,
@@ -211,13 +214,6 @@ void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> 
     return owner->cache->read(from.get(), to,
                               {.block = block, .timeout = timeout, .access = options});
   }));
-}
-
-void readinto(const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,
-              Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan,
-              const TenantName& tenant) {
-  const View to(into, PyBUF_WRITABLE);
-  read_to(self, from, to.as<std::byte>(), block, timeout, reading(self, priority, plan, tenant));
 }
 
 nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
@@ -235,8 +231,9 @@ nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanose
 }
 
 nb::object view(const CacheRef& self, const ExtentLike& from, Nanoseconds timeout,
-                const Word<Priority>& priority, const PrefetchRef* plan, const TenantName& tenant) {
-  const AccessOptions wanted = reading(self, priority, plan, tenant);
+                const Word<Priority>& priority, const PrefetchRef* plan, const Word<Keep>& keep,
+                const TenantName& tenant) {
+  const AccessOptions wanted = reading(self, priority, plan, keep, tenant);
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const Extent extent = from.get();
   if (!extent.valid()) raise(ErrorCode::invalid, "the extent is outside its object");
@@ -346,31 +343,50 @@ void bind_accesses(nb::class_<CacheRef>& cache) {
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
            "keep"_a = "normal", "tenant"_a = nb::none(),
-           "access() for many extents at once; each miss waits up to `space_timeout` on its own.")
+           "access() for many extents at once; each miss waits up to `space_timeout` on its own.");
+}
+
+void bind_reads(nb::class_<CacheRef>& cache) {
+  cache
       .def(
           "read",
           [](const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
-             const Word<Priority>& priority, const PrefetchRef* plan, const TenantName& tenant) {
-            return read(self, from, block, timeout, reading(self, priority, plan, tenant));
+             const Word<Priority>& priority, const PrefetchRef* plan, const Word<Keep>& keep,
+             const TenantName& tenant) {
+            return read(self, from, block, timeout, reading(self, priority, plan, keep, tenant));
           },
           "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
-          "priority"_a = "demand", "plan"_a.none() = nb::none(), "tenant"_a = nb::none(),
+          "priority"_a = "demand", "plan"_a.none() = nb::none(), "keep"_a = "normal",
+          "tenant"_a = nb::none(),
           "The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a "
           "grid from the object's start, so reads of any shape share copies. Waits at most "
           "`timeout` seconds for each block. Releases the GIL.")
-      .def("readinto", &readinto, "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20,
-           "timeout"_a = 60.0, "priority"_a = "demand", "plan"_a.none() = nb::none(),
-           "tenant"_a = nb::none(),
-           nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
-                   "block: int = 1048576, timeout: float = 60.0, "
-                   "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
-                   "plan: Prefetch | None = None, tenant: str | None = None) -> None"),
-           "Like read(), into a writable buffer of the same length.")
+      .def(
+          "readinto",
+          [](const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,
+             Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan,
+             const Word<Keep>& keep, const TenantName& tenant) {
+            const View to(into, PyBUF_WRITABLE);
+            read_to(self, from, to.as<std::byte>(), block, timeout,
+                    reading(self, priority, plan, keep, tenant));
+          },
+          "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
+          "priority"_a = "demand", "plan"_a.none() = nb::none(), "keep"_a = "normal",
+          "tenant"_a = nb::none(),
+          nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
+                  "block: int = 1048576, timeout: float = 60.0, "
+                  "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
+                  "plan: Prefetch | None = None, "
+                  "keep: typing.Literal['normal', 'longer', 'shorter'] = 'normal', "
+                  "tenant: str | None = None) -> None"),
+          "Like read(), into a writable buffer of the same length.")
       .def("view", &view, "extent"_a, nb::kw_only(), "timeout"_a = 60.0, "priority"_a = "demand",
-           "plan"_a.none() = nb::none(), "tenant"_a = nb::none(),
+           "plan"_a.none() = nb::none(), "keep"_a = "normal", "tenant"_a = nb::none(),
            nb::sig("def view(self, extent: Extent | Object, *, timeout: float = 60.0, "
                    "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
-                   "plan: Prefetch | None = None, tenant: str | None = None) -> memoryview"),
+                   "plan: Prefetch | None = None, "
+                   "keep: typing.Literal['normal', 'longer', 'shorter'] = 'normal', "
+                   "tenant: str | None = None) -> memoryview"),
            "Returns the bytes of an extent, read-only and without a copy: the view pins the block "
            "of this extent. If views pin a quarter of the budgets already, or there is no space, "
            "returns a copy by read(). Waits at most `timeout` seconds.")
@@ -512,6 +528,7 @@ void bind_cache_class(nb::module_& m) {
       "curve"_a = false, "trace"_a = nb::none(), "before_write_back"_a = nb::none(),
       kOptionsOfCache);
   bind_accesses(cache);
+  bind_reads(cache);
   bind_writes(cache);
   bind_drops(cache);
   cache
@@ -543,46 +560,6 @@ void bind_cache_class(nb::module_& m) {
           },
           "name"_a = "cache",
           "The counts as OpenMetrics text for Prometheus, with the label cache=`name`.");
-}
-
-void bind_cache_stats(nb::module_& m) {
-  Record<CacheStats::Percentiles>(m, "Percentiles",
-                                  "Percentiles in nanoseconds; None when nothing was counted.")
-      .field("count", &CacheStats::Percentiles::count, "Samples.")
-      .field("p50", &CacheStats::Percentiles::p50, "Median.")
-      .field("p90", &CacheStats::Percentiles::p90, "")
-      .field("p99", &CacheStats::Percentiles::p99, "");
-  Record<CacheStats::Tenant>(m, "CacheTenantStats", "Counts of one tenant of a cache.")
-      .field("name", &CacheStats::Tenant::name, "Empty: accesses that name none.")
-      .field("hits", &CacheStats::Tenant::hits, "Accesses that found a copy ready.")
-      .field("misses", &CacheStats::Tenant::misses, "All its other accesses.")
-      .field("evictions", &CacheStats::Tenant::evictions, "Copies of its own dropped for space.")
-      .field("bytes_used", &CacheStats::Tenant::bytes_used, "Bytes of its copies now.")
-      .field("bytes_pinned", &CacheStats::Tenant::bytes_pinned, "Bytes of those that are held.");
-  Record<CacheStats>(m, "CacheStats", "Counts since the cache was made.")
-      .field("hits", &CacheStats::hits, "The copy was ready at access.")
-      .field("inflight_hits", &CacheStats::inflight_hits, "The copy was on its way at access.")
-      .field("misses", &CacheStats::misses, "Copy started by the access, or refused.")
-      .field("prefetched", &CacheStats::prefetched, "Copies started by a plan.")
-      .field("first_uses", &CacheStats::first_uses, "Prefetched copies used for the first time.")
-      .field("late", &CacheStats::late, "First uses that found the prefetched copy not ready.")
-      .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
-      .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
-      .field("promotions", &CacheStats::promotions, "Moved to the first memory of a chain.")
-      .field("demotions", &CacheStats::demotions, "Moved to a further memory of a chain.")
-      .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
-      .field("failures", &CacheStats::failures, "Copies that failed.")
-      .field("refusals", &CacheStats::refusals,
-             "Accesses without a copy: no space, or another block holds the bytes for writing.")
-      .field("written_back", &CacheStats::written_back, "Write-backs that succeeded.")
-      .field("write_failures", &CacheStats::write_failures, "Write-backs that failed.")
-      .field("bytes_dirty", &CacheStats::bytes_dirty, "Bytes newer than their source.")
-      .field("bytes_used", &CacheStats::bytes_used, "Bytes of all copies now.")
-      .field("bytes_pinned", &CacheStats::bytes_pinned, "Bytes held by blocks now.")
-      .field("blocks", &CacheStats::blocks, "The number of copies now.")
-      .field("tenants", &CacheStats::tenants, "First accesses without one; empty: none.")
-      .field("wait_time", &CacheStats::wait_time, "Waiting times of the waits that had to wait.")
-      .field("copy_latency", &CacheStats::copy_latency, "From start to ready.");
 }
 
 }  // namespace
