@@ -230,8 +230,11 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
 
 // The options of an access that reads.
 AccessOptions reading(const CacheRef& self, const Word<Priority>& priority, const PrefetchRef* plan,
-                      const TenantName& tenant) {
-  return {.priority = priority.get(), .plan = plan_of(plan), .tenant = tenant_of(self, tenant)};
+                      const Word<Keep>& keep, const TenantName& tenant) {
+  return {.priority = priority.get(),
+          .plan = plan_of(plan),
+          .keep = keep.get(),
+          .tenant = tenant_of(self, tenant)};
 }
 
 void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> to, Bytes block,
@@ -243,13 +246,6 @@ void read_to(const CacheRef& self, const ExtentLike& from, std::span<std::byte> 
     return owner->cache->read(from.get(), to,
                               {.block = block, .timeout = timeout, .access = options});
   }));
-}
-
-void readinto(const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,
-              Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan,
-              const TenantName& tenant) {
-  const View to(into, PyBUF_WRITABLE);
-  read_to(self, from, to.as<std::byte>(), block, timeout, reading(self, priority, plan, tenant));
 }
 
 nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
@@ -267,8 +263,9 @@ nb::bytes read(const CacheRef& self, const ExtentLike& from, Bytes block, Nanose
 }
 
 nb::object view(const CacheRef& self, const ExtentLike& from, Nanoseconds timeout,
-                const Word<Priority>& priority, const PrefetchRef* plan, const TenantName& tenant) {
-  const AccessOptions wanted = reading(self, priority, plan, tenant);
+                const Word<Priority>& priority, const PrefetchRef* plan, const Word<Keep>& keep,
+                const TenantName& tenant) {
+  const AccessOptions wanted = reading(self, priority, plan, keep, tenant);
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const Extent extent = from.get();
   if (!extent.valid()) raise(ErrorCode::invalid, "the extent is outside its object");
@@ -378,31 +375,50 @@ void bind_accesses(nb::class_<CacheRef>& cache) {
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
            "keep"_a = "normal", "tenant"_a = nb::none(),
-           "access() for many extents at once; each miss waits up to `space_timeout` on its own.")
+           "access() for many extents at once; each miss waits up to `space_timeout` on its own.");
+}
+
+void bind_reads(nb::class_<CacheRef>& cache) {
+  cache
       .def(
           "read",
           [](const CacheRef& self, const ExtentLike& from, Bytes block, Nanoseconds timeout,
-             const Word<Priority>& priority, const PrefetchRef* plan, const TenantName& tenant) {
-            return read(self, from, block, timeout, reading(self, priority, plan, tenant));
+             const Word<Priority>& priority, const PrefetchRef* plan, const Word<Keep>& keep,
+             const TenantName& tenant) {
+            return read(self, from, block, timeout, reading(self, priority, plan, keep, tenant));
           },
           "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
-          "priority"_a = "demand", "plan"_a.none() = nb::none(), "tenant"_a = nb::none(),
+          "priority"_a = "demand", "plan"_a.none() = nb::none(), "keep"_a = "normal",
+          "tenant"_a = nb::none(),
           "The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a "
           "grid from the object's start, so reads of any shape share copies. Waits at most "
           "`timeout` seconds for each block. Releases the GIL.")
-      .def("readinto", &readinto, "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20,
-           "timeout"_a = 60.0, "priority"_a = "demand", "plan"_a.none() = nb::none(),
-           "tenant"_a = nb::none(),
-           nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
-                   "block: int = 1048576, timeout: float = 60.0, "
-                   "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
-                   "plan: Prefetch | None = None, tenant: str | None = None) -> None"),
-           "Like read(), into a writable buffer of the same length.")
+      .def(
+          "readinto",
+          [](const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,
+             Nanoseconds timeout, const Word<Priority>& priority, const PrefetchRef* plan,
+             const Word<Keep>& keep, const TenantName& tenant) {
+            const View to(into, PyBUF_WRITABLE);
+            read_to(self, from, to.as<std::byte>(), block, timeout,
+                    reading(self, priority, plan, keep, tenant));
+          },
+          "extent"_a, "into"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
+          "priority"_a = "demand", "plan"_a.none() = nb::none(), "keep"_a = "normal",
+          "tenant"_a = nb::none(),
+          nb::sig("def readinto(self, extent: Extent | Object, into: _Buffer, *, "
+                  "block: int = 1048576, timeout: float = 60.0, "
+                  "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
+                  "plan: Prefetch | None = None, "
+                  "keep: typing.Literal['normal', 'longer', 'shorter'] = 'normal', "
+                  "tenant: str | None = None) -> None"),
+          "Like read(), into a writable buffer of the same length.")
       .def("view", &view, "extent"_a, nb::kw_only(), "timeout"_a = 60.0, "priority"_a = "demand",
-           "plan"_a.none() = nb::none(), "tenant"_a = nb::none(),
+           "plan"_a.none() = nb::none(), "keep"_a = "normal", "tenant"_a = nb::none(),
            nb::sig("def view(self, extent: Extent | Object, *, timeout: float = 60.0, "
                    "priority: typing.Literal['demand', 'prefetch', 'migration'] = 'demand', "
-                   "plan: Prefetch | None = None, tenant: str | None = None) -> memoryview"),
+                   "plan: Prefetch | None = None, "
+                   "keep: typing.Literal['normal', 'longer', 'shorter'] = 'normal', "
+                   "tenant: str | None = None) -> memoryview"),
            "Returns the bytes of an extent, read-only and without a copy: the view pins the block "
            "of this extent. If views pin a quarter of the budgets already, or there is no space, "
            "returns a copy by read(). Waits at most `timeout` seconds.")
@@ -544,6 +560,7 @@ void bind_cache_class(nb::module_& m) {
       "curve"_a = false, "trace"_a = nb::none(), "before_write_back"_a = nb::none(),
       kOptionsOfCache);
   bind_accesses(cache);
+  bind_reads(cache);
   bind_writes(cache);
   bind_drops(cache);
   cache
@@ -577,6 +594,7 @@ void bind_cache_class(nb::module_& m) {
           "The counts as OpenMetrics text for Prometheus, with the label cache=`name`.");
 }
 
+<<<<<<< HEAD
 void bind_cache_stats(nb::module_& m) {
   Record<CacheStats::Percentiles>(m, "Percentiles",
                                   "Percentiles in nanoseconds; None when nothing was counted.")
@@ -619,6 +637,8 @@ void bind_cache_stats(nb::module_& m) {
       .field("copy_latency", &CacheStats::copy_latency, "From start to ready.");
 }
 
+=======
+>>>>>>> r4
 }  // namespace
 
 void bind_cache(nb::module_& m) {

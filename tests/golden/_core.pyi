@@ -1320,15 +1320,15 @@ class Cache:
         access() for many extents at once; each miss waits up to `space_timeout` on its own.
         """
 
-    def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, tenant: str | None = None) -> bytes:
+    def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> bytes:
         """
         The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a grid from the object's start, so reads of any shape share copies. Waits at most `timeout` seconds for each block. Releases the GIL.
         """
 
-    def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, tenant: str | None = None) -> None:
+    def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> None:
         """Like read(), into a writable buffer of the same length."""
 
-    def view(self, extent: Extent | Object, *, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, tenant: str | None = None) -> memoryview:
+    def view(self, extent: Extent | Object, *, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> memoryview:
         """
         Returns the bytes of an extent, read-only and without a copy: the view pins the block of this extent. If views pin a quarter of the budgets already, or there is no space, returns a copy by read(). Waits at most `timeout` seconds.
         """

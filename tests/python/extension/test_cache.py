@@ -280,6 +280,25 @@ def test_tenants_share_a_cache(
         headrace.Cache(mover, {memory_node: 1 << 20}, tenants={"a": (0.6, 1), "b": (0.6, 1)})
 
 
+@pytest.mark.parametrize("how", ["read", "readinto", "view"])
+def test_blocks_kept_shorter_leave_the_others(
+    how: str, mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    cache = headrace.Cache(mover, {memory_node: 16 << 16}, slab=1 << 20)
+    kept = [file.extent(at, 1 << 16) for at in range(0, 8 << 16, 1 << 16)]
+    for extent in kept:
+        cache.access(extent).wait()
+    for at in range(8 << 16, 32 << 16, 1 << 16):
+        extent = file.extent(at, 1 << 16)
+        if how == "read":
+            cache.read(extent, block=1 << 16, keep="shorter")
+        elif how == "readinto":
+            cache.readinto(extent, bytearray(1 << 16), block=1 << 16, keep="shorter")
+        else:
+            cache.view(extent, keep="shorter")
+    assert all(cache.access(extent).hit for extent in kept)
+
+
 def test_a_curve_gives_the_misses_of_each_budget(
     mover: headrace.Mover, memory_node: int, file: headrace.File
 ) -> None:
