@@ -28,7 +28,9 @@ TEST(ChainScenario, EveryImplementation_ReadsTheRightBytes_AndTheChainReadsLeast
     EXPECT_EQ(row->at("wrong"), 0) << implementation;
     EXPECT_EQ(row->at("operations"), 8000) << implementation;
     reads[implementation] = row->at("reads");
-    if (reads.size() == 3) EXPECT_GT(row->at("demotions"), 0);
+    if (reads.size() == 3) {
+      EXPECT_GT(row->at("demotions"), 0);
+    }
   }
   EXPECT_LT(reads["chain"], reads["first"]);
   EXPECT_FALSE(run_chain({.implementation = "pool"}).has_value());

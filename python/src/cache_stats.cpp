@@ -36,6 +36,8 @@ void bind_cache_stats(nb::module_& m) {
              "Accesses without a copy: no space, or another block holds the bytes for writing.")
       .field("written_back", &CacheStats::written_back, "Write-backs that succeeded.")
       .field("write_failures", &CacheStats::write_failures, "Write-backs that failed.")
+      .field("slab_failures", &CacheStats::slab_failures,
+             "Slabs that a node did not give: it has less than its budget.")
       .field("bytes_dirty", &CacheStats::bytes_dirty, "Bytes newer than their source.")
       .field("bytes_used", &CacheStats::bytes_used, "Bytes of all copies now.")
       .field("bytes_pinned", &CacheStats::bytes_pinned, "Bytes held by blocks now.")
