@@ -533,11 +533,12 @@ class Cache {
   // Plans the use of `extents` in this order and fetches them ahead. Each is protected from
   // eviction until its first use or until the plan is cancelled.
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options = {});
-  // The same for extents at equal distances. They cost memory only near their use: at most 2 MiB in
+  // The same for extents at equal distances. They cost memory only near their use: about 2 MiB in
   // each shard, for any number of them. An access that names the plan and goes farther than the
-  // window ahead skips the extents before it. Extents that do not lie in the object count as
-  // invalid. All do without a length or a stride; and in a writable cache with several shards,
-  // unless offset and stride are multiples of a length that is a power of two, at most 1 MiB.
+  // window or 16 384 extents ahead skips the extents before it. Extents that do not lie in the
+  // object count as invalid, and those after the first 2^63 bytes of the plan. All do without a
+  // length or a stride; and in a writable cache with several shards, unless offset and stride are
+  // multiples of a length that is a power of two, at most 1 MiB.
   Prefetch prefetch(const Strided& extents, const PrefetchOptions& options = {});
 
   // Drops all copies that overlap `extent`, also those in flight. An access that begins after the
