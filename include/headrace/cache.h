@@ -95,6 +95,7 @@ class CacheCore;
 class CacheShards;
 class Prefetch;
 struct CacheEntry;
+struct CacheExplanation;
 struct PrefetchPlan;
 
 enum class BlockState : std::uint8_t { absent, filling, ready, failed, evicting };
@@ -521,6 +522,9 @@ class Cache {
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;
+  // Why an extent is or is not cached, and whether a copy pays: headrace/cache/explain.h.
+  Result<CacheExplanation> explain(const Extent& extent,
+                                   std::optional<NodeId> initiator = {}) const;
 
  private:
   explicit Cache(std::unique_ptr<CacheShards> shards);
