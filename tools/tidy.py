@@ -101,7 +101,7 @@ PUBLIC = {
     "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
     "measure.h": "measure/instruments", "mover.h": "move", "object.h": "memory",
-    "cache/observe.h": "cache/observe",
+    "cache/explain.h": "cache/shards", "cache/observe.h": "cache/observe",
     "overview.h": "topology",
     "placement.h": "place", "process.h": "host", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",

@@ -96,6 +96,7 @@ class CacheCore;
 class CacheShards;
 class Prefetch;
 struct CacheEntry;
+struct CacheExplanation;
 struct PrefetchPlan;
 
 enum class BlockState : std::uint8_t { absent, filling, ready, failed, evicting };
@@ -590,6 +591,9 @@ class Cache {
   // larger budget than the last one would not help. Empty before the first extent was accessed
   // twice. Errors: invalid: without CacheOptions::curve.
   Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
+  // Why an extent is or is not cached, and whether a copy pays: headrace/cache/explain.h.
+  Result<CacheExplanation> explain(const Extent& extent,
+                                   std::optional<NodeId> initiator = {}) const;
 
  private:
   explicit Cache(std::unique_ptr<CacheShards> shards);

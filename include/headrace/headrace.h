@@ -8,6 +8,7 @@
 #include "headrace/backend.h"
 #include "headrace/buffer.h"
 #include "headrace/cache.h"
+#include "headrace/cache/explain.h"
 #include "headrace/cache/observe.h"
 #include "headrace/clock.h"
 #include "headrace/copy.h"

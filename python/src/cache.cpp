@@ -299,6 +299,25 @@ PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extent
   return {owner, owner->cache->prefetch(wanted, options)};
 }
 
+PrefetchRef prefetch_strided(const CacheRef& self, const StridedRef& extents, Nanoseconds lead,
+                             Bytes window, std::optional<NodeId> initiator, bool named,
+                             const TenantName& tenant) {
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  remember(*owner, extents);
+  const Strided wanted{.object = extents.object.get(),
+                       .offset = extents.offset,
+                       .length = extents.length,
+                       .stride = extents.stride,
+                       .count = extents.count};
+  const PrefetchOptions options{.lead = lead,
+                                .window = window,
+                                .initiator = initiator,
+                                .named = named,
+                                .tenant = tenant_of(self, tenant)};
+  const GilRelease release;
+  return {owner, owner->cache->prefetch(wanted, options)};
+}
+
 // Other plans go on in its space, for which memory may be allocated: seconds.
 void cancel(const PrefetchRef& self) {
   const GilRelease release;
@@ -323,6 +342,32 @@ void bind_prefetch(nb::module_& m) {
       .def(
           "__exit__", [](const PrefetchRef& self, const nb::args&) { cancel(self); },
           nb::sig("def __exit__(self, *error: object) -> None"));
+}
+
+CacheExplanation explain(const CacheRef& self, const ExtentLike& extent,
+                         std::optional<NodeId> initiator) {
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  return unwrap(without_gil([&] { return owner->cache->explain(extent.get(), initiator); }));
+}
+
+void bind_explanation(nb::module_& m) {
+  Record<CacheExplanation>(m, "CacheExplanation", "Why an extent is or is not cached.")
+      .field("state", &CacheExplanation::state, "State of its block: absent, filling or ready.")
+      .field("dirty", &CacheExplanation::dirty, "Newer than its source.")
+      .field("node", &CacheExplanation::node, "Node of its block, or of the copy to be made.")
+      .field("next_use", &CacheExplanation::next_use, "Seconds until a plan uses it; else None.")
+      .field("copy_time", &CacheExplanation::copy_time, "Seconds; None: not measured.")
+      .field("saved_per_use", &CacheExplanation::saved_per_use,
+             "Seconds by which a use of the copy is shorter; None: not measured.")
+      .field("uses_to_pay", &CacheExplanation::uses_to_pay,
+             "Uses that save the time of the copy; None: unknown, or never.")
+      .field("text", &CacheExplanation::text, "One line of all that.")
+      .computed(
+          "refusal",
+          [](const CacheExplanation& all) {
+            return all.refusal ? std::optional(all.refusal->message) : std::nullopt;
+          },
+          "Why an access would make no copy; None: it would, or there is one.");
 }
 
 constexpr const char* kOptionsOfCache =
@@ -427,7 +472,12 @@ void bind_reads(nb::class_<CacheRef>& cache) {
            "tenant"_a = nb::none(),
            "Plans the use of extents in this order, and fetches them `lead` seconds before use, "
            "with at most `window` unused bytes at a time. `named`: only accesses with `plan=` "
-           "count as uses, from the beginning.");
+           "count as uses, from the beginning.")
+      .def("prefetch", &prefetch_strided, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
+           "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
+           "tenant"_a = nb::none(),
+           "The same for extents at equal distances. Those that do not lie in their object are not "
+           "fetched (PrefetchProgress.invalid).");
 }
 
 // The wait ends at a signal of Python's.
@@ -586,6 +636,10 @@ void bind_cache_class(nb::module_& m) {
           "than the last one would not help. Needs `curve`. Empty before an extent was accessed "
           "twice.")
       .def(
+          "explain", &explain, "extent"_a, nb::kw_only(), "initiator"_a = nb::none(),
+          "Why an extent is or is not cached, its next planned use, and after how many uses a copy "
+          "pays, by the machine's measured speeds. No access, and no copy.")
+      .def(
           "metrics",
           [](const CacheRef& self, const std::string& name) {
             return openmetrics(self.owner->cache->stats(), name);
@@ -600,6 +654,7 @@ void bind_cache(nb::module_& m) {
   bind_cache_stats(m);
   bind_block(m);
   bind_prefetch(m);
+  bind_explanation(m);
   bind_cache_class(m);
 }
 

@@ -62,6 +62,12 @@ struct ExtentRef {
   Extent get() const { return {object.get(), offset, length}; }
 };
 
+// Extents at equal distances: the first one, the distance, and how many.
+struct StridedRef : ExtentRef {
+  std::uint64_t stride = 0;
+  std::uint64_t count = 0;
+};
+
 // An argument that may be an Extent or a whole Object.
 struct ExtentLike : ExtentRef {};
 

@@ -182,6 +182,8 @@ PyType_Slot range_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(give_buff
                              {0, nullptr}};
 PyType_Slot extent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<ExtentRef>)},
                               {0, nullptr}};
+PyType_Slot strided_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<StridedRef>)},
+                               {0, nullptr}};
 
 // The methods of memory that arrays are made from.
 template <class Class>
@@ -259,6 +261,40 @@ void bind_objects(nb::module_& m) {
         return "Extent(object " + std::to_string(raw(self.object->id())) + ", " +
                std::to_string(self.offset) + " + " + std::to_string(self.length.value) + ")";
       });
+}
+
+StridedRef make_strided(const ExtentLike& source, Bytes length, std::optional<std::uint64_t> stride,
+                        std::optional<std::uint64_t> count) {
+  StridedRef all;
+  static_cast<ExtentRef&>(all) = source;
+  all.stride = stride.value_or(length.value);
+  if (length == Bytes{0} || all.stride == 0) {
+    raise(ErrorCode::invalid, "extents or a stride of 0 bytes; give at least 1");
+  }
+  const bool any = source.length >= length;
+  const std::uint64_t most = any ? (source.length - length).value / all.stride + 1 : 0;
+  all.length = length;
+  all.count = count.value_or(most);
+  return all;
+}
+
+void bind_strided(nb::module_& m) {
+  nb::class_<StridedRef>(
+      m, "Strided", nb::type_slots(strided_slots),
+      "Extents of `length` bytes, one each `stride` bytes (default: `length`) from the start of "
+      "`source` on, for a plan: they cost no memory each. `count`: default as many as lie in "
+      "`source`. Raises InvalidError if a length or stride is 0.")
+      .def(
+          "__init__",
+          [](StridedRef* self, const ExtentLike& source, Bytes length,
+             std::optional<std::uint64_t> stride, std::optional<std::uint64_t> count) {
+            new (self) StridedRef(make_strided(source, length, stride, count));
+          },
+          "source"_a, "length"_a, nb::kw_only(), "stride"_a = nb::none(), "count"_a = nb::none())
+      .def_ro("offset", &StridedRef::offset, "Bytes from the start of the object to the first.")
+      .def_ro("length", &StridedRef::length, "Bytes of each.")
+      .def_ro("stride", &StridedRef::stride, "Bytes from the start of one to that of the next.")
+      .def_ro("count", &StridedRef::count, "Extents in all.");
 }
 
 void bind_buffer(nb::module_& m) {
@@ -522,6 +558,7 @@ void bind_memory(nb::module_& m) {
   bind_process(m);
   bind_placement(m);
   bind_objects(m);
+  bind_strided(m);
   bind_buffer(m);
   bind_file(m);
   Record<Residency>(m, "Residency", "Pages per node, as the kernel reports them.")

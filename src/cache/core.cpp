@@ -399,6 +399,22 @@ void CacheCore::unpin(CacheEntry& entry, PinSlot* slot, bool own) {
   pump_.pump_if_due(false);
 }
 
+Error without_space(const Shard& shard, NodeId node, Bytes length, Bytes budget) {
+  const std::string part = shard.shards > 1 ? fmt::format(" (one of {} shards)", shard.shards) : "";
+  if (length > budget) {
+    return fail(ErrorCode::exhausted,
+                "the block of {} exceeds the budget of {} on node {}{}; access smaller "
+                "extents or resize() it",
+                to_string(length), to_string(budget), raw(node), part)
+        .error();
+  }
+  return fail(ErrorCode::exhausted,
+              "no space for {} on node {}{}: the rest of its budget of {} is held or in "
+              "flight; let Blocks go or resize() it",
+              to_string(length), raw(node), part, to_string(budget))
+      .error();
+}
+
 Error CacheCore::why(const Block& block) const {
   using Refusal = Block::Refusal;
   const Extent& extent = block.extent_;
@@ -428,22 +444,7 @@ Error CacheCore::why(const Block& block) const {
     case Refusal::no_space: break;
   }
   const NodeId node = state_.options.budgets[block.refused_by_].first;
-  const std::string length = to_string(block.extent_.length);
-  const std::string budget = to_string(block.refused_budget_);
-  const std::string shard =
-      state_.parts.shards > 1 ? fmt::format(" (one of {} shards)", state_.parts.shards) : "";
-  if (block.refusal_ == Refusal::too_large) {
-    return fail(ErrorCode::exhausted,
-                "the block of {} exceeds the budget of {} on node {}{}; access smaller "
-                "extents or resize() it",
-                length, budget, raw(node), shard)
-        .error();
-  }
-  return fail(ErrorCode::exhausted,
-              "no space for {} on node {}{}: the rest of its budget of {} is held or in "
-              "flight; let Blocks go or resize() it",
-              length, raw(node), shard, budget)
-      .error();
+  return without_space(state_.parts, node, block.extent_.length, block.refused_budget_);
 }
 
 bool for_blocks(ShardState& state, const Range& range, const ForBlock& then) {

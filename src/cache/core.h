@@ -119,6 +119,9 @@ class Spare {
   ShardState& state_;
 };
 
+// The error of an access that found no space in the budget of a node.
+Error without_space(const Shard& shard, NodeId node, Bytes length, Bytes budget);
+
 class CacheCore {
  public:
   // Shard number `shard` of `shards` of `cache`. options.budgets are its own.
@@ -188,6 +191,7 @@ class CacheCore {
 
  private:
   friend class CacheAccess;
+  friend class CacheExplainer;
   Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block, bool equal_first);
   bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);

@@ -43,7 +43,6 @@ class SpaceSearch {
     bool from(CacheEntry& victim);
   };
 
-  bool was_refused() const;
   bool keeps(const CacheEntry& entry) const {
     return node_.tenants != nullptr && node_.tenants->keeps(entry);
   }
@@ -117,7 +116,8 @@ Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
     shard_.chain.make_way(request_.node, request_.extent, true);
     return node_.growing > 0 ? Outcome::growing : Outcome::none;
   }
-  if (was_refused()) {
+  if (!request_.by_prefetch && space_.was_refused(node_, request_.extent) &&
+      request_.tenant == node_.refused.tenant) {
     // All pinned blocks are still pinned. But the order may not have offered all blocks.
     if (node_.refused.offered < kOffers * node_.frames.count()) {
       node_.search = node_.refused;
@@ -161,12 +161,10 @@ Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   return Outcome::none;
 }
 
-// Whether an equal demand found no space, and nothing has changed that could make space.
-bool SpaceSearch::was_refused() const {
-  const Space::FailedSearch& refused = node_.refused;
-  return !request_.by_prefetch && refused.let_go == space_.let_go_ && length_ == refused.length &&
-         request_.extent.offset % Space::kPage == refused.offset_in_page &&
-         request_.tenant == refused.tenant;
+bool Space::was_refused(const Node& node, const Extent& extent) const {
+  const FailedSearch& refused = node.refused;
+  return refused.let_go == let_go_ && extent.length.value == refused.length &&
+         extent.offset % kPage == refused.offset_in_page;
 }
 
 bool SpaceSearch::take() {

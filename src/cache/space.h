@@ -132,6 +132,9 @@ class Space {
   void released();
   // A block that a search found pinned or protected may have become droppable.
   void let_go() { ++let_go_; }
+  // Whether an access for an extent like this found no space, and nothing has changed since that
+  // could make space.
+  bool was_refused(const Node& node, const Extent& extent) const;
 
   // The slab that would make space, if the budget and the kernel allow it. Reserves its bytes.
   std::optional<Growth> growth(const SpaceRequest& request);

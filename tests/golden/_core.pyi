@@ -706,6 +706,29 @@ class Extent:
 
     def __repr__(self) -> str: ...
 
+class Strided:
+    """
+    Extents of `length` bytes, one each `stride` bytes (default: `length`) from the start of `source` on, for a plan: they cost no memory each. `count`: default as many as lie in `source`. Raises InvalidError if a length or stride is 0.
+    """
+
+    def __init__(self, source: Extent | Object, length: int, *, stride: int | None = None, count: int | None = None) -> None: ...
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the object to the first."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of each."""
+
+    @property
+    def stride(self) -> int:
+        """Bytes from the start of one to that of the next."""
+
+    @property
+    def count(self) -> int:
+        """Extents in all."""
+
 class Buffer(Object):
     """
     Memory allocated by a placement; released with the last array or transfer that uses it.
@@ -1300,6 +1323,50 @@ class Prefetch:
 
     def __exit__(self, *error: object) -> None: ...
 
+class CacheExplanation:
+    """Why an extent is or is not cached."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def state(self) -> Literal['absent', 'filling', 'ready', 'failed', 'evicting']:
+        """State of its block: absent, filling or ready."""
+
+    @property
+    def dirty(self) -> bool:
+        """Newer than its source."""
+
+    @property
+    def node(self) -> int | None:
+        """Node of its block, or of the copy to be made."""
+
+    @property
+    def next_use(self) -> float | None:
+        """Seconds until a plan uses it; else None."""
+
+    @property
+    def copy_time(self) -> float | None:
+        """Seconds; None: not measured."""
+
+    @property
+    def saved_per_use(self) -> float | None:
+        """Seconds by which a use of the copy is shorter; None: not measured."""
+
+    @property
+    def uses_to_pay(self) -> int | None:
+        """Uses that save the time of the copy; None: unknown, or never."""
+
+    @property
+    def text(self) -> str:
+        """One line of all that."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why an access would make no copy; None: it would, or there is one."""
+
 class Cache:
     """
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
@@ -1333,9 +1400,16 @@ class Cache:
         Returns the bytes of an extent, read-only and without a copy: the view pins the block of this extent. If views pin a quarter of the budgets already, or there is no space, returns a copy by read(). Waits at most `timeout` seconds.
         """
 
+    @overload
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False, tenant: str | None = None) -> Prefetch:
         """
         Plans the use of extents in this order, and fetches them `lead` seconds before use, with at most `window` unused bytes at a time. `named`: only accesses with `plan=` count as uses, from the beginning.
+        """
+
+    @overload
+    def prefetch(self, extents: Strided, *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False, tenant: str | None = None) -> Prefetch:
+        """
+        The same for extents at equal distances. Those that do not lie in their object are not fetched (PrefetchProgress.invalid).
         """
 
     def write_back(self, extent: Extent | Object | None = None, timeout: float = 60.0) -> None:
@@ -1373,6 +1447,11 @@ class Cache:
     def miss_ratio_curve(self) -> list[tuple[int, float]]:
         """
         The miss ratio of LRU as (bytes, ratio), from the smallest budget on; a larger budget than the last one would not help. Needs `curve`. Empty before an extent was accessed twice.
+        """
+
+    def explain(self, extent: Extent | Object, *, initiator: int | None = None) -> CacheExplanation:
+        """
+        Why an extent is or is not cached, its next planned use, and after how many uses a copy pays, by the machine's measured speeds. No access, and no copy.
         """
 
     def metrics(self, name: str = 'cache') -> str:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handle of a plan.
+// The handle of a plan, and the explanations of a cache.
 #include <utility>
 
 #include "cache/shards/shards.h"
+#include "headrace/cache/explain.h"
 
 namespace headrace {
 
@@ -48,6 +49,11 @@ Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions&
 
 Prefetch Cache::prefetch(const Strided& extents, const PrefetchOptions& options) {
   return shards_->prefetch(extents, options);
+}
+
+Result<CacheExplanation> Cache::explain(const Extent& extent,
+                                        std::optional<NodeId> initiator) const {
+  return headrace::explain(*shards_, extent, initiator);
 }
 
 }  // namespace headrace

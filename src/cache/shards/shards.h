@@ -73,6 +73,7 @@ class CacheShards {
   Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
 
  private:
+  friend class CacheExplainer;
   CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards);
 
   std::size_t number_of(ObjectId object, std::uint64_t offset) const {
@@ -151,5 +152,9 @@ class CacheShards {
   std::atomic<std::uint64_t> longest_{0};
   std::atomic<std::uint64_t> largest_{0};  // no block is longer: the largest share so far
 };
+
+// Cache::explain(), in explain.cpp.
+Result<CacheExplanation> explain(const CacheShards& shards, const Extent& extent,
+                                 std::optional<NodeId> initiator);
 
 }  // namespace headrace

@@ -223,6 +223,50 @@ def test_prefetch(cache: headrace.Cache, file: headrace.File, payload: bytes) ->
     gc.collect()
 
 
+def test_strided_plan_is_used_by_its_extents(
+    cache: headrace.Cache, file: headrace.File, payload: bytes
+) -> None:
+    every = headrace.Strided(file.extent(4096, 1 << 20), 4096, stride=1 << 16)
+    assert (every.offset, every.length, every.stride, every.count) == (4096, 4096, 1 << 16, 16)
+    with cache.prefetch(every, named=True) as plan:
+        for at in range(every.offset, every.offset + every.count * every.stride, every.stride):
+            with cache.access(file.extent(at, 4096), plan=plan) as block:
+                assert block.wait() == payload[at : at + 4096]
+        progress = plan.progress()
+    assert (progress.planned, progress.used, progress.invalid) == (16, 16, 0)
+    assert cache.stats().prefetched == 16
+
+
+def test_strided_without_count_has_what_lies_in_its_source(
+    cache: headrace.Cache, file: headrace.File
+) -> None:
+    assert headrace.Strided(file, 1 << 20).count == file.size >> 20
+    assert headrace.Strided(file.extent(0, 100), 50, stride=51).count == 1
+    assert headrace.Strided(file.extent(0, 100), 101).count == 0
+    far = headrace.Strided(file, 4096, stride=1 << 62, count=10**9)
+    with cache.prefetch(far) as plan:
+        assert plan.progress().invalid == 10**9 - 1
+    for length, stride in ((0, 1), (1, 0)):
+        with pytest.raises(headrace.InvalidError, match="0 bytes"):
+            headrace.Strided(file, length, stride=stride)
+
+
+def test_explain_says_where_an_extent_is(
+    cache: headrace.Cache, file: headrace.File, memory_node: int
+) -> None:
+    extent = file.extent(0, 1 << 20)
+    before = cache.explain(extent)
+    assert (before.state, before.node, before.dirty) == ("absent", memory_node, False)
+    assert before.text.startswith("not cached; a copy to node")
+    cache.access(extent).wait()
+    assert cache.explain(extent, initiator=memory_node).state == "ready"
+    assert cache.stats().hits == 0, "explaining is no access"
+    large = cache.explain(file.extent(0, file.size))
+    assert (large.refusal is None) == (file.size <= BUDGET)
+    with pytest.raises(headrace.InvalidError, match="no bytes"):
+        cache.explain(file.extent(0, 0))
+
+
 def test_a_plan_counts_the_accesses_that_name_it(
     cache: headrace.Cache, file: headrace.File
 ) -> None:
