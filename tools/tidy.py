@@ -102,6 +102,7 @@ PUBLIC = {
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
     "measure.h": "measure/instruments", "mover.h": "move", "object.h": "memory",
     "cache/explain.h": "cache/shards", "cache/observe.h": "cache/observe",
+    "cache/stats.h": "cache/structures",
     "overview.h": "topology",
     "placement.h": "place", "process.h": "host", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",

@@ -493,48 +493,5 @@ TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
   EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
 }
 
-TEST(PrefetchTest, CopiesThatEndInsideSubmit_DoNotRecurse) {
-  FakeOptions fake;
-  fake.inside_chance = 1;
-  Source source(20000 * 64);
-  CacheRig rig({.fake = fake, .budget = 64_MiB});
-  std::vector<Extent> plan;
-  for (std::uint64_t i = 0; i < 20000; ++i) plan.push_back(source.at(i * 64, 64));
-  const Prefetch prefetch = rig.cache->prefetch(plan);
-  EXPECT_EQ(prefetch.progress().started, 20000u);  // and the stack did not overflow
-}
-
-TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
-  Source source(8 * kBlock);
-  CacheRig rig;
-  Prefetch cleared = rig.cache->prefetch(blocks_of(source, 4));
-  rig.settle();
-  rig.cache->clear();
-  EXPECT_TRUE(cleared.progress().cancelled);
-  EXPECT_EQ(rig.cache->stats().blocks, 0u);
-  Prefetch outliving = rig.cache->prefetch(blocks_of(source, 8));
-  rig.cache.reset();
-  EXPECT_TRUE(outliving.progress().cancelled);
-  outliving.cancel();
-  EXPECT_EQ(Prefetch{}.progress().planned, 0u);
-}
-
-TEST(PrefetchTest, Reading_ListsTheObjectsThatMustLive) {
-  Source one(4 * kBlock);
-  Source other(kBlock);
-  CacheRig rig;
-  EXPECT_TRUE(rig.cache->reading().empty());
-  rig.fake->hold(true);
-  Block block = rig.cache->access(other.at(0, kBlock));
-  const Prefetch prefetch = rig.cache->prefetch(blocks_of(one, 2), {.window = Bytes{kBlock}});
-  EXPECT_EQ(rig.cache->reading(), (std::vector{one.object().id(), other.object().id()}));
-  rig.fake->hold(false);
-  rig.settle();
-  EXPECT_EQ(rig.cache->reading(), std::vector{one.object().id()}) << "the plan";
-  rig.load(one.at(0, kBlock));
-  rig.load(one.at(kBlock, kBlock));
-  EXPECT_TRUE(rig.cache->reading().empty());
-}
-
 }  // namespace
 }  // namespace headrace

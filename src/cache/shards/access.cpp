@@ -39,7 +39,7 @@ namespace headrace {
 }
 
 inline Block CacheShards::access(const Extent& extent, const AccessOptions& options) {
-  if (longest_.load() == 0 && !goes_on(extent) && !is_chunked(extent)) [[likely]]
+  if (longest_.load() == 0 && !stretches_.goes_on(extent) && !is_chunked(extent)) [[likely]]
     return of(extent).access(extent, options);
   return access_counted(extent, options);
 }
@@ -53,8 +53,8 @@ inline Block CacheShards::access(const Extent& extent, const AccessOptions& opti
     access_across(extent, block, options, all);
     return block;
   };
-  const bool in_one =
-      mask_ == 0 || (longest_.load() == kCounted && !goes_on(extent) && !is_chunked(extent));
+  const bool in_one = cores_.size() == 1 || (longest_.load() == kCounted &&
+                                             !stretches_.goes_on(extent) && !is_chunked(extent));
   // Made in place: moving it took 90 instructions of 418.
   Block block = in_one ? of(extent).access(extent, options) : across();
   count(options.tenant, block);
@@ -88,9 +88,10 @@ void CacheShards::access(std::span<const Extent> extents, std::span<Block> block
   Started all(options.priority);
   for (std::size_t begin = 0, end = 0; begin < extents.size(); begin = end) {
     CacheCore& core = of(extents[begin]);
-    bool across = mask_ > 0 && longest_.load() > kCounted;
+    bool across = cores_.size() > 1 && longest_.load() > kCounted;
     for (; end < extents.size() && &of(extents[end]) == &core; ++end) {
-      across = across || (mask_ > 0 && (goes_on(extents[end]) || is_chunked(extents[end])));
+      across = across || (cores_.size() > 1 &&
+                          (stretches_.goes_on(extents[end]) || is_chunked(extents[end])));
     }
     if (!across) {
       core.access(extents.subspan(begin, end - begin), blocks.subspan(begin, end - begin), options,

@@ -280,11 +280,9 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
       reserve_checked_(options.reserve && !options.allocate),
       writable_(options.writable),
       syncs_(mover.waiting()),
-      mask_(shards - 1) {
-  const std::uint64_t stretch = smallest_budget(options).value / shards / kStretches;
-  shift_ = static_cast<unsigned>(
-      std::countr_zero(std::bit_floor(std::clamp(stretch, kShortest, kLongest))));
-  shards_shift_ = static_cast<unsigned>(std::countr_zero(shards));
+      stretches_(std::bit_floor(std::clamp(smallest_budget(options).value / shards / kStretches,
+                                           kShortest, kLongest)),
+                 shards) {
   for (std::size_t i = 0; i < shards; ++i) {
     CacheOptions own = options;
     for (auto& [id, budget] : own.budgets) {
@@ -321,12 +319,12 @@ CacheShards::~CacheShards() {
 
 // The shares of all shards add up to the budget.
 Bytes CacheShards::share(Bytes budget, std::size_t number) const {
-  const std::size_t shards = mask_ + 1;
+  const std::size_t shards = stretches_.shards();
   return Bytes{budget.value / shards + (number < budget.value % shards ? 1 : 0)};
 }
 
 void CacheShards::note(const Extent& extent) {
-  if (extent.valid() && goes_on(extent)) note_length(extent.length);
+  if (extent.valid() && stretches_.goes_on(extent)) note_length(extent.length);
 }
 
 void CacheShards::note_length(Bytes length) {
@@ -334,90 +332,6 @@ void CacheShards::note_length(Bytes length) {
   std::uint64_t seen = longest_.load();
   while (seen < length.value && !longest_.compare_exchange_weak(seen, length.value)) {
   }
-}
-
-PrefetchOptions CacheShards::of_shard(PrefetchOptions options) const {
-  options.window = options.window / (mask_ + 1);
-  return options;
-}
-
-Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
-  Prefetch plan;
-  plan.cache_ = this;
-  plan.plans_.resize(mask_ + 1);
-  if (mask_ == 0 || extents.empty()) {
-    plan.plans_[0] = cores_[0]->pump().prefetch(extents, options);
-    return plan;
-  }
-  std::vector<std::vector<Extent>> parts(mask_ + 1);
-  for (const Extent& extent : extents) {
-    if (writable_ && extent.valid() && goes_on(extent)) {
-      parts[0].push_back({extent.object, ~std::uint64_t{0}, 1_B});  // counted as invalid
-      continue;
-    }
-    note(extent);
-    parts[extent.object == nullptr ? 0 : number_of(extent)].push_back(extent);
-  }
-  const PrefetchOptions own = of_shard(options);
-  // The shard that is used first fetches first.
-  const std::size_t first = extents[0].object == nullptr ? 0 : number_of(extents[0]);
-  for (std::size_t i = 0; i <= mask_; ++i) {
-    const std::size_t shard = (first + i) & mask_;
-    if (!parts[shard].empty())
-      plan.plans_[shard] = cores_[shard]->pump().prefetch(parts[shard], own);
-  }
-  return plan;
-}
-
-std::uint64_t CacheShards::from_shard(const Strided& extents, std::size_t shard,
-                                      std::uint64_t number) const {
-  while (number < extents.count) {
-    const std::uint64_t offset = extents.offset + number * extents.stride;
-    if (number_of(extents.object->id(), offset) == shard) return number;
-    const std::uint64_t next_stretch = ((offset >> shift_) + 1) << shift_;
-    number += std::max((next_stretch - offset) / extents.stride, std::uint64_t{1});
-  }
-  return number;
-}
-
-// The number of extents that lie in their object, and that one shard of a writable cache can hold.
-// Together they have at most 2^63 bytes, so that sums of a position and a window do not overflow.
-std::uint64_t CacheShards::count_valid(const Strided& extents) {
-  const std::uint64_t length = extents.length.value;
-  const Extent first{extents.object, extents.offset, extents.length};
-  if (!first.valid() || length == 0 || extents.stride == 0) return 0;
-  const std::uint64_t stretch = std::uint64_t{1} << shift_;
-  const bool aligned =
-      extents.offset % length == 0 && extents.stride % length == 0 && stretch % length == 0;
-  if (mask_ > 0 && !aligned) {
-    if (writable_) return 0;
-    note_length(extents.length);
-  }
-  const std::uint64_t behind = extents.object->size().value - extents.offset - length;
-  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
-  return std::min({extents.count, behind / extents.stride + 1, kMostBytes / length});
-}
-
-Prefetch CacheShards::prefetch(const Strided& extents, const PrefetchOptions& options) {
-  Prefetch plan;
-  plan.cache_ = this;
-  plan.plans_.resize(mask_ + 1);
-  Strided valid = extents;
-  valid.count = count_valid(extents);
-  Prefetch::Progress progress{.planned = extents.count, .invalid = extents.count - valid.count};
-  const PrefetchOptions own = of_shard(options);
-  const std::size_t first =
-      valid.count == 0 ? 0 : number_of({valid.object, valid.offset, valid.length});
-  for (std::size_t i = 0; i <= mask_; ++i) {
-    const std::size_t shard = (first + i) & mask_;
-    Steps::FromShard from;
-    if (mask_ > 0) {
-      from = [this, valid, shard](std::uint64_t at) { return from_shard(valid, shard, at); };
-    }
-    plan.plans_[shard] =
-        cores_[shard]->pump().prefetch(valid, std::move(from), std::exchange(progress, {}), own);
-  }
-  return plan;
 }
 
 bool CacheShards::invalidate(const Extent& extent) {

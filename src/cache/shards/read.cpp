@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accesses over several shards: extents that continue into another stretch, and reads, which access
-// the blocks of a grid.
+// Work over several shards: accesses to extents that continue into another stretch, reads, which
+// access the blocks of a grid, and plans.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,6 +8,7 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "cache/shards/shards.h"
 #include "core/fail.h"
@@ -45,8 +46,9 @@ void CacheShards::access_across(const Extent& extent, Block& block, const Access
                                 Started& all) {
   const Extent fetched = to_fetch(extent);
   CacheCore& own = of(fetched);
-  if (extent.valid() && may_change(extent) && extent.length.value > 0 && goes_on(extent)) {
-    return own.refuse_across(extent, block, Bytes{std::uint64_t{1} << shift_});
+  if (extent.valid() && may_change(extent) && extent.length.value > 0 &&
+      stretches_.goes_on(extent)) {
+    return own.refuse_across(extent, block, Bytes{stretches_.bytes()});
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
     return own.access({&extent, 1}, {&block, 1}, options, &all);
@@ -57,10 +59,10 @@ void CacheShards::access_across(const Extent& extent, Block& block, const Access
   } else {
     own.access({&extent, 1}, {&block, 1}, options, &all);
   }
-  if (!goes_on(extent) && &of(extent) == &own) return;
+  if (!stretches_.goes_on(extent) && &of(extent) == &own) return;
   // Plans of the other stretches: their items may lie in this extent.
   const Range range = range_of(extent);
-  any_shard(range.object, range.offset >> shift_, (range.end() - 1) >> shift_,
+  any_shard(range.object, stretches_.number(range.offset), stretches_.number(range.end() - 1),
             [&](CacheCore& core) {
               if (&core != &own) core.use(range, options);
               return false;
@@ -72,8 +74,8 @@ bool CacheShards::find_before(const Extent& extent, const AccessOptions& options
                               Block& block) const {
   const Range range = range_of(extent);
   const std::uint64_t longest = longest_.load();
-  const std::uint64_t first = (range.offset - std::min(range.offset, longest)) >> shift_;
-  return any_shard(range.object, first, range.offset >> shift_, [&](CacheCore& core) {
+  const std::uint64_t first = stretches_.number(range.offset - std::min(range.offset, longest));
+  return any_shard(range.object, first, stretches_.number(range.offset), [&](CacheCore& core) {
     return core.may_cover(range) && core.find_there(extent, options, block);
   });
 }
@@ -220,6 +222,81 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
     if (!grid.done()) block = access(grid.next(), options.access);
   }
   return {};
+}
+
+PrefetchOptions CacheShards::of_shard(PrefetchOptions options) const {
+  options.window = options.window / (stretches_.shards());
+  return options;
+}
+
+Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
+  Prefetch plan;
+  plan.cache_ = this;
+  plan.plans_.resize(stretches_.shards());
+  if (cores_.size() == 1 || extents.empty()) {
+    plan.plans_[0] = cores_[0]->pump().prefetch(extents, options);
+    return plan;
+  }
+  std::vector<std::vector<Extent>> parts(stretches_.shards());
+  for (const Extent& extent : extents) {
+    if (writable_ && extent.valid() && stretches_.goes_on(extent)) {
+      parts[0].push_back({extent.object, ~std::uint64_t{0}, 1_B});  // counted as invalid
+      continue;
+    }
+    note(extent);
+    parts[extent.object == nullptr ? 0 : stretches_.shard_of(extent)].push_back(extent);
+  }
+  const PrefetchOptions own = of_shard(options);
+  // The shard that is used first fetches first.
+  const std::size_t first = extents[0].object == nullptr ? 0 : stretches_.shard_of(extents[0]);
+  for (std::size_t i = 0; i < stretches_.shards(); ++i) {
+    const std::size_t shard = (first + i) & stretches_.mask();
+    if (!parts[shard].empty())
+      plan.plans_[shard] = cores_[shard]->pump().prefetch(parts[shard], own);
+  }
+  return plan;
+}
+
+// The number of extents that lie in their object, and that one shard of a writable cache can hold.
+// Together they have at most 2^63 bytes, so that sums of a position and a window do not overflow.
+std::uint64_t CacheShards::count_valid(const Strided& extents) {
+  const std::uint64_t length = extents.length.value;
+  const Extent first{extents.object, extents.offset, extents.length};
+  if (!first.valid() || length == 0 || extents.stride == 0) return 0;
+  const std::uint64_t stretch = stretches_.bytes();
+  const bool aligned =
+      extents.offset % length == 0 && extents.stride % length == 0 && stretch % length == 0;
+  if (cores_.size() > 1 && !aligned) {
+    if (writable_) return 0;
+    note_length(extents.length);
+  }
+  const std::uint64_t behind = extents.object->size().value - extents.offset - length;
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
+  return std::min({extents.count, behind / extents.stride + 1, kMostBytes / length});
+}
+
+Prefetch CacheShards::prefetch(const Strided& extents, const PrefetchOptions& options) {
+  Prefetch plan;
+  plan.cache_ = this;
+  plan.plans_.resize(stretches_.shards());
+  Strided valid = extents;
+  valid.count = count_valid(extents);
+  Prefetch::Progress progress{.planned = extents.count, .invalid = extents.count - valid.count};
+  const PrefetchOptions own = of_shard(options);
+  const std::size_t first =
+      valid.count == 0 ? 0 : stretches_.shard_of({valid.object, valid.offset, valid.length});
+  for (std::size_t i = 0; i < stretches_.shards(); ++i) {
+    const std::size_t shard = (first + i) & stretches_.mask();
+    Steps::FromShard from;
+    if (cores_.size() > 1) {
+      from = [this, valid, shard](std::uint64_t at) {
+        return stretches_.first_in(shard, valid, at);
+      };
+    }
+    plan.plans_[shard] =
+        cores_[shard]->pump().prefetch(valid, std::move(from), std::exchange(progress, {}), own);
+  }
+  return plan;
 }
 
 }  // namespace headrace

@@ -27,6 +27,7 @@
 #include "cache/accounts/curve.h"
 #include "cache/accounts/tenants.h"
 #include "cache/core.h"
+#include "cache/shards/stretches.h"
 #include "cache/shards/syncs.h"
 #include "headrace/cache.h"
 #include "headrace/storage/user_source.h"
@@ -35,6 +36,11 @@ namespace headrace {
 
 // The chunks of a UserSource around an extent; the extent itself of another object.
 Extent whole_chunks(const Extent& extent);
+// Whether a miss fetches more than the extent.
+inline bool is_chunked(const Extent& extent) {
+  if (extent.object == nullptr || extent.object->user_source() == nullptr) return false;
+  return extent.object->user_source()->chunk() > Bytes{1};
+}
 
 class CacheShards {
  public:
@@ -47,7 +53,9 @@ class CacheShards {
   static std::size_t automatic(const CacheOptions& options, std::size_t cpus);
 
   // Null: there are several, or accesses are counted.
-  CacheCore* only() const { return mask_ == 0 && counts_ == nullptr ? cores_[0].get() : nullptr; }
+  CacheCore* only() const {
+    return cores_.size() == 1 && counts_ == nullptr ? cores_[0].get() : nullptr;
+  }
   // Whether this process made it. False in a child of fork().
   bool here() const { return cores_[0]->origin().here(); }
 
@@ -76,22 +84,8 @@ class CacheShards {
   friend class CacheExplainer;
   CacheShards(Mover& mover, const CacheOptions& options, std::size_t shards);
 
-  std::size_t number_of(ObjectId object, std::uint64_t offset) const {
-    // As many neighbours as there are shards go to different ones; each such group begins in
-    // another, or strides of a power of two would meet in one (Fibonacci hashing, as the index).
-    const std::uint64_t stretch = offset >> shift_;
-    const std::uint64_t group = raw(object) * 0xbf58476d1ce4e5b9 + (stretch >> shards_shift_);
-    return static_cast<std::size_t>((group * 0x9e3779b97f4a7c15 >> 32) + stretch) & mask_;
-  }
-  // Requires: the extent has an object.
-  std::size_t number_of(const Extent& extent) const {
-    return number_of(extent.object->id(), extent.offset);
-  }
   CacheCore& of(const Extent& extent) const {
-    return *cores_[extent.object == nullptr ? 0 : number_of(extent)];
-  }
-  bool goes_on(const Extent& extent) const {
-    return ((extent.offset ^ (extent.offset + extent.length.value - 1)) >> shift_) != 0;
+    return *cores_[extent.object == nullptr ? 0 : stretches_.shard_of(extent)];
   }
   // Calls visit(core) once for each shard of these stretches until it returns true, and returns
   // that.
@@ -100,9 +94,9 @@ class CacheShards {
                  const Visit& visit) const {
     std::bitset<kMost> seen;
     // A group of neighbours lies wholly in twice as many stretches.
-    for (std::uint64_t stretch = first; stretch <= last && stretch - first <= 2 * mask_;
+    for (std::uint64_t stretch = first; stretch <= last && stretch - first <= 2 * stretches_.mask();
          ++stretch) {
-      const std::size_t number = number_of(object, stretch << shift_);
+      const std::size_t number = stretches_.shard_of(object, stretches_.begin(stretch));
       if (seen.test(number)) continue;
       seen.set(number);
       if (visit(*cores_[number])) return true;
@@ -113,11 +107,6 @@ class CacheShards {
   bool may_change(const Extent& extent) const {
     return writable_ && extent.object->user_source() == nullptr;
   }
-  // Whether a miss fetches more than the extent.
-  static bool is_chunked(const Extent& extent) {
-    if (extent.object == nullptr || extent.object->user_source() == nullptr) return false;
-    return extent.object->user_source()->chunk() > Bytes{1};
-  }
   // The extent whose block a miss makes, if there is space.
   Extent to_fetch(const Extent& extent) const;
   void note(const Extent& extent);
@@ -126,8 +115,6 @@ class CacheShards {
   void note_length(Bytes length);
   PrefetchOptions of_shard(PrefetchOptions options) const;
   std::uint64_t count_valid(const Strided& extents);
-  // The first number from there on whose extent belongs to the shard.
-  std::uint64_t from_shard(const Strided& extents, std::size_t shard, std::uint64_t number) const;
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all);
   bool find_before(const Extent& extent, const AccessOptions& options, Block& block) const;
@@ -143,9 +130,7 @@ class CacheShards {
   std::unique_ptr<TenantCounts> counts_;
   std::unique_ptr<ReuseSample> reuse_;      // null: no curve is wanted
   std::atomic<std::uint64_t> uncurved_{0};  // accesses that the sample could not see
-  std::size_t mask_ = 0;
-  unsigned shift_ = 0;         // log2 of the bytes of a stretch
-  unsigned shards_shift_ = 0;  // log2 of the shards
+  Stretches stretches_;
   // The longest extent so far that continues into another stretch; 0: none does, and accesses are
   // not counted; kCounted: none does.
   static constexpr std::uint64_t kCounted = 1;
