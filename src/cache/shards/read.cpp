@@ -225,7 +225,7 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
 }
 
 PrefetchOptions CacheShards::of_shard(PrefetchOptions options) const {
-  options.window = options.window / (stretches_.shards());
+  options.window = options.window / stretches_.shards();
   return options;
 }
 
