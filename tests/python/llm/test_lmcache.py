@@ -413,8 +413,8 @@ def test_a_chunk_whose_reference_fails_may_come_again(opened: Open) -> None:
     ],
 )
 def test_tiers_of_other_types_are_said_in_one_line(opened: Open, tiers: Any) -> None:
-    with pytest.raises(headrace.InvalidError, match="no tier; write") as said:
+    with pytest.raises(headrace.InvalidError, match="no tier; write") as error:
         importlib.import_module("headrace.lmcache")._tiers(
             SimpleNamespace(extra_config={"headrace.tiers": tiers}), 0
         )
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(error.value)
