@@ -30,6 +30,7 @@ from headrace._core import (
     Placement,
     allocate,
 )
+from headrace._argument_errors import ArgumentError
 from headrace._weights import arrays, kept, reading
 from headrace._weights.files import Opened, Shards, shards
 from headrace._weights.kept import Keep
@@ -157,6 +158,12 @@ def load(
     index names. IoError: a file could not be read, or changed meanwhile. ExhaustedError: no memory.
     TimedOutError: after an hour. UnsupportedError: PyTorch is missing.
     """
+    if not isinstance(into, Mapping | None):
+        raise ArgumentError(f"into is {type(into).__name__}, not a mapping of names to memory")
+    if names is not None and not callable(names):
+        raise ArgumentError(f"names is {type(names).__name__}, not a function of a name")
+    if not isinstance(keep, Keep | None):
+        raise ArgumentError(f"keep is {type(keep).__name__}, not safetensors.Keep")
     found = shards(path)
     on_host = device in (None, "cpu")
     if keep is not None and (into is not None or pin or on != "dram" or not on_host):
@@ -278,7 +285,9 @@ class _Loading:
         wanted: list[list[Wanted]] = [[] for _ in self.parts]
         for name, memory in into.items():
             if name not in of:
-                raise InvalidError(f"{self._found.paths[0].parent} has no tensor {name!r}")
+                where = self._found.paths[0]
+                where = where if len(self._found.paths) == 1 else where.parent
+                raise InvalidError(f"{where} has no tensor {name!r}")
             number = of[name]
             kind, _, offset, length = self.parts[number].table.find(name)
             array, target, has = _destination(memory, self._mover.machine, home)

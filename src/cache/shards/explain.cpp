@@ -67,13 +67,13 @@ std::string name_of(const Machine& machine, NodeId id) {
 std::string text_of(const Machine& machine, const CacheExplanation& all) {
   std::string text = "not cached";
   if (all.state != BlockState::absent) {
-    text = fmt::format("{} on {}{}", all.state == BlockState::ready ? "cached" : "being copied",
+    text = fmt::format("{} {}{}", all.state == BlockState::ready ? "cached on" : "being copied to",
                        name_of(machine, *all.node), all.dirty ? ", newer than its source" : "");
   } else if (all.refusal) {
     text += ": " + all.refusal->message;
   }
   if (all.next_use) text += "; next planned use in " + to_string(*all.next_use);
-  if (!all.node) return text;
+  if (!all.node || (all.state == BlockState::ready && !all.copy_time)) return text;
   text += all.state == BlockState::absent ? "; a copy to " + name_of(machine, *all.node) : "; copy";
   text += all.copy_time ? " takes " + to_string(*all.copy_time) : " takes an unknown time";
   if (all.uses_to_pay) {

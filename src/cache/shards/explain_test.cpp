@@ -66,7 +66,7 @@ TEST_F(CacheExplainTest, Block_IsAbsentThenInFlightThenCached) {
   {
     const Block block = rig.cache->access(source_.at(0, kLength.value));
     EXPECT_EQ(explain(rig).state, BlockState::filling);
-    says(explain(rig), "being copied on node 0 (dram)");
+    says(explain(rig), "being copied to node 0 (dram)");
     rig.settle();
   }
   EXPECT_EQ(explain(rig).state, BlockState::ready);

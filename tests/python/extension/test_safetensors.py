@@ -174,6 +174,12 @@ def same(found: Any, wanted: dict[str, tuple[str, Any]]) -> bool:
     )
 
 
+@pytest.mark.parametrize("option", [{"keep": "64MiB"}, {"names": ["a"]}, {"into": [1]}])
+def test_an_option_of_another_type_is_refused(tmp_path: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(headrace.ArgumentError, match=f"{next(iter(option))} is (str|list), not"):
+        safetensors.load(tmp_path, **option)
+
+
 @pytest.mark.parametrize("index", [True, False])
 def test_a_model_of_shards_is_one_call(tmp_path: Path, index: bool) -> None:
     wanted = shards(tmp_path, index)
