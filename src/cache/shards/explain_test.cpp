@@ -72,7 +72,7 @@ TEST_F(CacheExplainTest, Block_IsAbsentThenInFlightThenCached) {
   EXPECT_EQ(explain(rig).state, BlockState::ready);
   EXPECT_EQ(explain(rig).node, kDram);
   EXPECT_FALSE(explain(rig).dirty);
-  says(explain(rig), "cached on node 0 (dram); copy");
+  says(explain(rig), "cached on node 0 (dram)");
   EXPECT_EQ(rig.cache->stats().misses, 1u) << "explaining is no access";
   EXPECT_EQ(rig.cache->stats().hits, 0u);
 }
