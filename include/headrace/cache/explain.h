@@ -4,7 +4,8 @@
 //
 //   auto found = (*cache)->explain(extent);
 //   if (found) puts(found->text.c_str());
-//   // not cached; next planned use in 12 ms; copy to node 0 (dram): 1.3 ms, pays from 2 uses on
+//   // not cached; next planned use in 12 ms; a copy to node 0 (dram) takes 1.3 ms, pays from 2
+//   // uses on
 //
 // It starts no copy and counts as no access. Times are of an idle machine, by the machine's
 // measured or rated speeds (`headrace profile`); without them they are unknown.

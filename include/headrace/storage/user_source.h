@@ -15,7 +15,7 @@
 // - A short read, an exception and a changed version fail the copy: no access sees its bytes.
 //
 // Requires: as for every object, it lives until no copy of it is in flight (Cache::forget). Each
-// read() ends in bounded time: Block::wait() ends after its time-out, but forget() and the
+// read() ends in bounded time: Block::wait() ends after its timeout, but forget() and the
 // destructors of Cache and Backends wait for read().
 //
 // Thread-safe, and read() and version() must be.
