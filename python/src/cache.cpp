@@ -199,37 +199,40 @@ nb::object view(const CacheRef& self, const ExtentLike& from, Nanoseconds timeou
   return nb::steal(made);
 }
 
+template <class Wanted>
+PrefetchRef start_plan(const CacheRef& self, const Wanted& wanted, const PrefetchOptions& options) {
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  const GilRelease release;
+  return {owner, owner->cache->prefetch(wanted, options)};
+}
+
 PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
                      Bytes window, std::optional<NodeId> initiator, bool named,
                      const TenantName& tenant) {
-  const std::shared_ptr<CacheOwner> owner = self.owner;
-  const std::vector<Extent> wanted = plain(*owner, extents);
-  const PrefetchOptions options{.lead = lead,
-                                .window = window,
-                                .initiator = initiator,
-                                .named = named,
-                                .tenant = tenant_of(self, tenant)};
-  const GilRelease release;
-  return {owner, owner->cache->prefetch(wanted, options)};
+  const std::vector<Extent> wanted = plain(*self.owner, extents);
+  return start_plan(self, wanted,
+                    {.lead = lead,
+                     .window = window,
+                     .initiator = initiator,
+                     .named = named,
+                     .tenant = tenant_of(self, tenant)});
 }
 
 PrefetchRef prefetch_strided(const CacheRef& self, const StridedRef& extents, Nanoseconds lead,
                              Bytes window, std::optional<NodeId> initiator, bool named,
                              const TenantName& tenant) {
-  const std::shared_ptr<CacheOwner> owner = self.owner;
-  remember(*owner, extents);
+  remember(*self.owner, extents);
   const Strided wanted{.object = extents.object.get(),
                        .offset = extents.offset,
                        .length = extents.length,
                        .stride = extents.stride,
                        .count = extents.count};
-  const PrefetchOptions options{.lead = lead,
-                                .window = window,
-                                .initiator = initiator,
-                                .named = named,
-                                .tenant = tenant_of(self, tenant)};
-  const GilRelease release;
-  return {owner, owner->cache->prefetch(wanted, options)};
+  return start_plan(self, wanted,
+                    {.lead = lead,
+                     .window = window,
+                     .initiator = initiator,
+                     .named = named,
+                     .tenant = tenant_of(self, tenant)});
 }
 
 // Other plans go on in its space, for which memory may be allocated: seconds.
