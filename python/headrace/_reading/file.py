@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headrace._reading.caches import unlock_in_children
@@ -13,6 +18,38 @@ from headrace._reading.caches import unlock_in_children
 _LINE = 8192
 #: read() of more asks for the size first, so that no more memory is made than there are bytes.
 _LARGE = 1 << 20
+#: Most seconds that the interpreter's end waits for reads.
+_END_SECONDS = 10.0
+
+#: A token for each read under way. Adding and removing one is atomic.
+_reads: set[object] = set()
+_ending = False
+
+os.register_at_fork(after_in_child=_reads.clear)
+
+
+@contextmanager
+def _read_under_way() -> Iterator[None]:
+    token = object()
+    _reads.add(token)
+    try:
+        if _ending and threading.get_ident() != threading.main_thread().ident:
+            raise OSError("the interpreter is ending; join threads that read before")
+        yield
+    finally:
+        _reads.discard(token)
+
+
+@atexit.register
+def _end_reads() -> None:
+    """Waits for reads. A thread that is in one when the interpreter ends sleeps forever. At exit
+    Arrow would wait for it.
+    """
+    global _ending
+    _ending = True
+    until = time.monotonic() + _END_SECONDS
+    while _reads and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 class Source(Protocol):
@@ -155,17 +192,18 @@ class ReadFile(io.RawIOBase):
         Without a seek, reads of several threads come one after the other.
         """
         self._check()
-        with self._lock:
-            at = self._position()
-            if not self._is_sought():
-                self._turn += 1
-                found, length = read_at(at)
-                self._at = at + length
-                return found
-        found, length = read_at(at)
-        with self._lock:
-            self._at = self._sought.at = at + length
-        return found
+        with _read_under_way():
+            with self._lock:
+                at = self._position()
+                if not self._is_sought():
+                    self._turn += 1
+                    found, length = read_at(at)
+                    self._at = at + length
+                    return found
+            found, length = read_at(at)
+            with self._lock:
+                self._at = self._sought.at = at + length
+            return found
 
     def _position(self) -> int:
         return int(self._sought.at) if self._is_sought() else self._at

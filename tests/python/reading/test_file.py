@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from programs import outcome_of
 
 from headrace._reading.file import ReadFile
 
@@ -119,3 +120,20 @@ def test_bad_requests_are_refused() -> None:
     for call in (file.read, file.tell, file.readable, lambda: file.seek(0)):
         with pytest.raises(ValueError, match="closed"):
             call()
+
+
+def test_the_end_of_the_interpreter_waits_for_reads() -> None:
+    program = """
+        from headrace._reading.file import ReadFile
+        begun = threading.Event()
+        class Slow:
+            def read(self, at, length):
+                begun.set()
+                time.sleep(0.2)
+                print("read")
+                return b""
+        file = ReadFile(None, "slow", Slow())
+        threading.Thread(target=file.read, args=(1,), daemon=True).start()
+        begun.wait()
+    """
+    assert outcome_of(program) == (0, "read\n", "")
