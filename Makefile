@@ -3,7 +3,7 @@
 #
 #   make demo      measure this machine, run a query, leave out/report.html
 #   make test      build and run every test of the project
-#   make soak      tests under faults for hours: what was lost or stale
+#   make soak      tests under faults for hours: operations, faults, what was lost or stale
 #   make install   the packages headrace and headrace-bench with its programs, in .venv
 #   make docs      the site of guides, references, decisions and results, in build/site
 #   make wheel     wheels for other machines, in dist

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mount of FUSE that shows the files of a folder, read with faults that a seed chooses.
+"""A mount of FUSE that shows the files of a folder, used with faults that a seed chooses.
 
     with faulty_mount(folder, seed=1) as mount:   # before any thread starts
-        mount.set(0.3)                            # three reads in ten are late, short or fail
+        mount.set(0.3)                            # three requests in ten have a fault
         (mount.path / "file").read_bytes()
+
+Reads fail, are late or short. Writes fail, some of these torn, or are late. No write is short: a
+loop device takes a short one for a whole one.
 
 The mount is in a mount namespace of this process, and ends with it. Needs no root where users may
 have namespaces (OSError otherwise). Protocol: linux/fuse.h, version 7.31.
@@ -44,13 +47,13 @@ class Mount:
     _rate: mmap.mmap
 
     def set(self, rate: float) -> None:
-        """The share of reads that have a fault, from now on."""
+        """The share of reads and writes that have a fault, from now on. From 3 on, all fail."""
         self._rate[:8] = struct.pack("d", rate)
 
 
 @contextmanager
-def faulty_mount(folder: Path, seed: int) -> Iterator[Mount]:
-    """OSError: this host allows no mount."""
+def faulty_mount(folder: Path, seed: int, sector: int = 1) -> Iterator[Mount]:
+    """`sector`: short reads have a multiple of these bytes. OSError: this host allows no mount."""
     _own_namespace()
     rate = mmap.mmap(-1, 8)
     with tempfile.TemporaryDirectory() as place:
@@ -60,7 +63,7 @@ def faulty_mount(folder: Path, seed: int) -> Iterator[Mount]:
         child = os.fork()
         if child == 0:
             try:
-                _Server(device, folder, rate, seed).run()
+                _Server(device, folder, rate, seed, sector).run()
             finally:
                 os._exit(0)
         os.close(device)
@@ -94,8 +97,11 @@ def _mount(source: str, place: str, kind: str | None, flags: int, options: str |
 class _Server:
     """Answers the kernel until the mount is gone."""
 
-    def __init__(self, device: int, folder: Path, rate: mmap.mmap, seed: int) -> None:
+    def __init__(
+        self, device: int, folder: Path, rate: mmap.mmap, seed: int, sector: int
+    ) -> None:
         self._device = device
+        self._sector = sector
         self._folder = folder
         self._rate = rate
         self._lock = threading.Lock()
@@ -117,7 +123,7 @@ class _Server:
             except OSError as error:
                 if error.errno in (errno.EINTR, errno.ENOENT):
                     continue
-                return
+                raise OSError(errno.EIO, "a torn write")
             _, code, unique, node = struct.unpack_from("=IIQQ", request)
             if code in _UNANSWERED:
                 continue
@@ -131,7 +137,7 @@ class _Server:
                 os.write(self._device, reply)
             except OSError as error:
                 if error.errno != errno.ENOENT:  # the request was interrupted
-                    return
+                    raise OSError(errno.EIO, "a torn write")
 
     def _answer(self, code: int, node: int, body: bytes) -> bytes:
         match code:
@@ -154,7 +160,11 @@ class _Server:
             case 15:  # _READ
                 _, offset, size = struct.unpack_from("=QQI", body)
                 return self._read(self._names[node], offset, size)
-            case 18 | 25:  # _RELEASE, _FLUSH
+            case 16:  # _WRITE
+                _, offset, size = struct.unpack_from("=QQI", body)
+                self._write(self._names[node], offset, body[40 : 40 + size])
+                return struct.pack("=II", size, 0)
+            case 18 | 20 | 25:  # _RELEASE, _FSYNC, _FLUSH
                 return b""
         raise OSError(errno.ENOSYS, "not served")
 
@@ -168,7 +178,8 @@ class _Server:
             mode, 1, 0, 0, 0, 4096, 0,
         )  # fmt: skip
 
-    def _read(self, name: str, offset: int, size: int) -> bytes:
+    def _fault(self) -> tuple[float, float]:
+        """A kind, at least 1 if there is no fault, and a part. OSError: the request fails."""
         (rate,) = struct.unpack("d", self._rate[:8])
         with self._lock:
             kind = self._chance.random() / rate if rate else 1.0
@@ -177,7 +188,22 @@ class _Server:
             raise OSError(errno.EIO, "a fault")
         if kind < 2 / 3:
             time.sleep(part * _LATEST)
+        return kind, part
+
+    def _read(self, name: str, offset: int, size: int) -> bytes:
+        kind, part = self._fault()
         with (self._folder / name).open("rb") as file:
             file.seek(offset)
             found = file.read(size)
-        return found[: max(1, int(part * len(found)))] if 2 / 3 <= kind < 1 else found
+        if not 2 / 3 <= kind < 1:
+            return found
+        return found[: max(1, int(part * len(found)) // self._sector) * self._sector]
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        kind, part = self._fault()
+        is_torn = 2 / 3 <= kind < 1
+        with (self._folder / name).open("r+b", buffering=0) as file:
+            file.seek(offset)
+            file.write(data[: int(part * len(data))] if is_torn else data)
+        if is_torn:
+            raise OSError(errno.EIO, "a torn write")
