@@ -161,7 +161,7 @@ class Written {
       case 2: return check(cache().sync());
       case 3: return (void)cache().invalidate(pages(index, 1));
       case 4: return cache().flush();
-      case 5: return (void)cache().resize(kDram, Bytes{budget_ / (1 + random.below(4))});
+      case 5: return (void)cache().resize(kDram, Bytes{budget_ * random.below(9) / 8});  // also 0
       case 6: return plan(index);
       case 7: return copy_out(index, 1 + random.below(kCells - index));
       default: break;
