@@ -9,9 +9,23 @@
 
 #include "interpreter.h"
 
+#if PY_VERSION_HEX < 0x030C0000
+extern "C" int _PyEval_AddPendingCall(PyInterpreterState*, int (*)(void*), void*);
+#endif
+
 namespace headrace::python {
 
 namespace {
+
+// Py_AddPendingCall() for threads without the GIL. Before Python 3.12 it finds the interpreter
+// through the state of the thread that has the GIL, which that thread may free meanwhile.
+int add_pending_call(int (*call)(void*)) {
+#if PY_VERSION_HEX < 0x030C0000
+  return _PyEval_AddPendingCall(PyInterpreterState_Main(), call, nullptr);
+#else
+  return Py_AddPendingCall(call, nullptr);
+#endif
+}
 
 // Views left to the interpreter, the last one first.
 constinit std::atomic<HeldView*> waiting{nullptr};
@@ -28,12 +42,10 @@ void tell_interpreter() {
   telling.fetch_add(1);
   // Refused when too much is pending: then the next release_borrowed() takes it too.
   if (!ended.load()) {
-    (void)Py_AddPendingCall(
-        [](void*) {
-          release_borrowed();
-          return 0;
-        },
-        nullptr);
+    (void)add_pending_call([](void*) {
+      release_borrowed();
+      return 0;
+    });
   }
   telling.fetch_sub(1);
 }
