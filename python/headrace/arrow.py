@@ -44,7 +44,7 @@ def scan(
     columns: Sequence[str] | None = None,
     filter: pyarrow.dataset.Expression | None = None,
     *,
-    batch_rows: int = 65536,
+    batch_rows: int = 131072,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a dataset of Parquet files, as Dataset.to_batches() gives them, in order. While
     one row group is decoded, the next ones are fetched, also those of the next file. Row groups

@@ -24,6 +24,7 @@ from headrace._reading.row_groups import (
     check_columns,
     in_order,
     leaf_paths,
+    neighbours,
     ranges,
     watched,
 )
@@ -41,12 +42,12 @@ def scan(
     row_groups: Sequence[int] | None = None,
     *,
     filesystem: HeadraceFileSystem | None = None,
-    batch_rows: int = 65536,
+    batch_rows: int = 131072,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The columns (default: all) of the row groups (default: all) of a file, in their order.
-    Threads fetch and decode the next row groups meanwhile: at most 3 at once, whose bytes without
-    compression are at most 256 MiB if they are several. `path`: with `filesystem`, as that has it;
-    else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
+    Threads fetch and decode the next row groups meanwhile: at most 3 at once (small ones: 3 times
+    16 MiB), whose bytes without compression are at most 256 MiB if they are several. `path`: with
+    `filesystem`, as that has it; else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
 
     Errors: FileNotFoundError; OSError: not read, or a local file that changed since the scan began;
     pyarrow.ArrowInvalid: no Parquet file, or a damaged one; InvalidError: no such column.
@@ -63,15 +64,19 @@ def scan(
         readers = threading.local()
         with Ahead(fs, path, chunks) as ahead:
 
+            units = neighbours(sizes)
+
             def decode(number: int) -> list[pyarrow.RecordBatch]:
-                ahead.need(number)
+                for group in units[number]:
+                    ahead.need(group)
                 if not hasattr(readers, "file"):  # opening one is a tenth of a row group's work
                     readers.file = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
-                table: Any = readers.file.read_row_group(groups[number], wanted)
+                chosen = [groups[group] for group in units[number]]
+                table: Any = readers.file.read_row_groups(chosen, wanted)
                 batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
                 return batches
 
-            for batches in in_order(decode, sizes):
+            for batches in in_order(decode, [sum(sizes[i] for i in unit) for unit in units]):
                 for batch in batches:
                     check()
                     yield batch
@@ -92,7 +97,7 @@ def scan_polars(path: str, *, filesystem: HeadraceFileSystem | None = None) -> p
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
-        batches = scan(inside, with_columns, filesystem=fs, batch_rows=batch_size or 65536)
+        batches = scan(inside, with_columns, filesystem=fs, batch_rows=batch_size or 131072)
         for batch in batches:
             frame: Any = polars.from_arrow(batch)
             if n_rows is not None:

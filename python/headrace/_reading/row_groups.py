@@ -26,6 +26,8 @@ AHEAD = 64 << 20
 #: Row groups that are decoded at once, and their bytes without compression; at least one.
 DECODERS = 3
 DECODED = 256 << 20
+#: Small row groups are decoded together up to this size, since each hand-over takes time.
+UNIT = 16 << 20
 
 
 class Ahead:
@@ -79,6 +81,19 @@ class Ahead:
     def _fetch(self, number: int) -> None:
         starts, ends = zip(*self._groups[number], strict=True) if self._groups[number] else ((), ())
         self._fs.cat_ranges([self._path] * len(starts), list(starts), list(ends), on_error="raise")
+
+
+def neighbours(sizes: Sequence[int]) -> list[list[int]]:
+    """The numbers of `sizes` in runs of at most UNIT bytes together, or one number."""
+    runs: list[list[int]] = []
+    held = UNIT
+    for number, size in enumerate(sizes):
+        held += size
+        if held > UNIT or size < 0:  # of a damaged footer
+            runs.append([])
+            held = size
+        runs[-1].append(number)
+    return runs
 
 
 def in_order(decode: Callable[[int], T], sizes: Sequence[int]) -> Iterator[T]:

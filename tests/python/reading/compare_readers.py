@@ -40,10 +40,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import headrace.fsspec
 from headrace import arrow, parquet
+from headrace._reading import row_groups
 from headrace._reading.file import ReadFile
 from headrace.fsspec import HeadraceFileSystem
 
 ROWS, GROUPS = 100_000, 5
+row_groups.UNIT = 1 << 20  # two row groups
 THREADS = 4
 #: Answers between two changes of the file.
 ROUND = 10

@@ -21,7 +21,8 @@ import pytest
 
 import headrace
 from headrace import parquet
-from headrace._reading.row_groups import in_order
+from headrace._reading import row_groups
+from headrace._reading.row_groups import in_order, neighbours
 
 ROWS = 60_000
 
@@ -51,9 +52,12 @@ def scanned(*arguments: object, **options: object) -> pyarrow.Table:
     return pyarrow.Table.from_batches(batches)
 
 
-def test_scan_gives_what_pyarrow_reads(table: pyarrow.Table, path: Path) -> None:
+def test_scan_gives_what_pyarrow_reads(
+    table: pyarrow.Table, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fsspec.filesystem("memory").pipe("/table", path.read_bytes())
     for url in (str(path), f"headrace://{path}", "memory://table", "headrace::memory://table"):
+        monkeypatch.setattr(row_groups, "UNIT", 1 << 20 if ":" in url else 16 << 20)
         assert scanned(url).equals(table)
         assert scanned(url, ["b", "nested"]).equals(table.select(["b", "nested"]))
         some = scanned(url, ["word"], [4, 1], batch_rows=777)
@@ -107,6 +111,8 @@ def test_row_groups_come_in_order_and_the_first_error_is_raised() -> None:
 
 
 def test_few_row_groups_are_decoded_at_once_where_they_are_large() -> None:
+    sizes = [each << 20 for each in (6, 6, 6, 20, 1, 15, 1)]
+    assert neighbours([*sizes, -1]) == [[0, 1], [2], [3], [4, 5], [6], [7]]
     running, most = 0, 0
     lock = threading.Lock()
 
@@ -178,7 +184,7 @@ def test_a_file_that_changes_during_its_scan_is_an_error(
     for change in ("replaced", "in place"):
         path = tmp_path / "table"
         pyarrow.parquet.write_table(table, path, row_group_size=ROWS // 6)
-        batches = parquet.scan(str(path))
+        batches = parquet.scan(str(path), batch_rows=ROWS // 6)
         next(batches)
         other = tmp_path / "other"
         pyarrow.parquet.write_table(table.slice(1000), other, row_group_size=ROWS // 6)
