@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 
+from headrace._reading.file import ReadFile
 from headrace._reading.row_groups import (
     Ahead,
     check_columns,
+    checked_leaves,
     in_order,
     leaf_paths,
-    neighbours,
     ranges,
+    units,
     watched,
 )
 from headrace.fsspec import HeadraceFileSystem, url_to_fs
@@ -59,24 +61,27 @@ def scan(
         groups = list(range(file.num_row_groups) if row_groups is None else row_groups)
         wanted = None if columns is None else list(columns)
         check_columns(path, wanted or [], leaf_paths(file.metadata))
-        chunks = ranges(file.metadata, groups, wanted, source.size)
+        leaves = checked_leaves(file.metadata, groups, wanted, source.size)
         sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
+        runs = units(sizes)
+        parts = [[groups[number] for number in run] for run in runs]
+        chunks = [ranges(file.metadata, part, leaves) for part in parts]
         readers = threading.local()
-        with Ahead(fs, path, chunks) as ahead:
-
-            units = neighbours(sizes)
+        with Ahead(source, chunks) as ahead:
 
             def decode(number: int) -> list[pyarrow.RecordBatch]:
-                for group in units[number]:
-                    ahead.need(group)
                 if not hasattr(readers, "file"):  # opening one is a tenth of a row group's work
-                    readers.file = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
-                chosen = [groups[group] for group in units[number]]
-                table: Any = readers.file.read_row_groups(chosen, wanted)
+                    readers.source = ReadFile(fs, path, source.source)
+                    readers.file = pyarrow.parquet.ParquetFile(
+                        readers.source, metadata=file.metadata
+                    )
+                readers.source.held = ahead.need(number)
+                table: Any = readers.file.read_row_groups(parts[number], wanted)
+                readers.source.held = ()
                 batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
                 return batches
 
-            for batches in in_order(decode, [sum(sizes[i] for i in unit) for unit in units]):
+            for batches in in_order(decode, [sum(sizes[i] for i in run) for run in runs]):
                 for batch in batches:
                     check()
                     yield batch

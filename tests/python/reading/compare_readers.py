@@ -45,7 +45,6 @@ from headrace._reading.file import ReadFile
 from headrace.fsspec import HeadraceFileSystem
 
 ROWS, GROUPS = 100_000, 5
-row_groups.UNIT = 1 << 20  # two row groups
 THREADS = 4
 #: Answers between two changes of the file.
 ROUND = 10
@@ -219,6 +218,7 @@ def by_arrow(place: Place, limit: int) -> int:
 
 
 def by_scan(place: Place, limit: int) -> int:
+    row_groups.UNIT = 1 << 20  # two row groups
     batches = parquet.scan(place.path, ["a", "b"], filesystem=place.fs)
     return sum(_sum(batch, limit) for batch in batches)
 

@@ -19,10 +19,10 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-import headrace
+import headrace.fsspec
 from headrace import parquet
 from headrace._reading import row_groups
-from headrace._reading.row_groups import in_order, neighbours
+from headrace._reading.row_groups import in_order, units
 
 ROWS = 60_000
 
@@ -66,6 +66,27 @@ def test_scan_gives_what_pyarrow_reads(
     batches = parquet.scan(str(path))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
+
+
+def test_scan_takes_each_byte_once(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    rows = 1 << 17
+    numbers = pyarrow.table({"a": range(rows), "small": [1] * rows, "b": range(rows)})
+    pyarrow.parquet.write_table(
+        numbers, out, row_group_size=rows // 2, use_dictionary=["small"], compression="none"
+    )
+    (tmp_path / "numbers").write_bytes(out.getvalue())
+    fsspec.filesystem("memory").pipe("/numbers", out.getvalue())
+    held = headrace.fsspec.stats()["local"].bytes_used
+    for url, hits in ((str(tmp_path / "numbers"), 0), ("memory://numbers", 9 + 2)):
+        assert scanned(url, ["a", "b"]).equals(numbers.select(["a", "b"]))
+        before = headrace.fsspec.stats()
+        assert scanned(url, ["a", "b"]).equals(numbers.select(["a", "b"]))
+        after = headrace.fsspec.stats()
+        # 9 blocks of the columns with the hole between them, 2 of the footer.
+        found = after["remote"].tiers[0].hits - before["remote"].tiers[0].hits
+        assert found <= hits
+    assert after["local"].bytes_used - held < 1.2 * len(out.getvalue())
 
 
 def test_scan_of_bad_input_is_an_error(path: Path, tmp_path: Path) -> None:
@@ -112,7 +133,7 @@ def test_row_groups_come_in_order_and_the_first_error_is_raised() -> None:
 
 def test_few_row_groups_are_decoded_at_once_where_they_are_large() -> None:
     sizes = [each << 20 for each in (6, 6, 6, 20, 1, 15, 1)]
-    assert neighbours([*sizes, -1]) == [[0, 1], [2], [3], [4, 5], [6], [7]]
+    assert units([*sizes, -1]) == [[0, 1], [2], [3], [4, 5], [6], [7]]
     running, most = 0, 0
     lock = threading.Lock()
 
