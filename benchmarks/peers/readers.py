@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPC-H Q6 over lineitem in Parquet: pyarrow and DuckDB alone, and through headrace.fsspec.
+"""TPC-H Q6 over lineitem: pyarrow and DuckDB alone and through headrace.fsspec, and raw columns
+(raw_columns.py).
 
     pip install '.[fsspec]' pyarrow duckdb tpchgen-cli
     .venv/bin/python benchmarks/peers/readers.py --data DIRECTORY_ON_THE_DISK --out readers.md
 
 Cold: nothing in the page cache, and a new cache of ours. Warm: the second run. `slow`: the file is
-in a file system that needs 20 ms for a request and gives 200 MB/s. The order is drawn in each
-round, the first is not counted, and the answers are compared. No round begins that would end after
---minutes.
+in a file system that needs 20 ms for a request and gives 200 MB/s. `next process`: the cache is
+closed before the second run, which finds blocks of the first one in a folder. `raw, fio` reads all
+columns with io_uring past the page cache, without a query. The order is drawn in each round, the
+first is not counted, and the answers are compared. No round begins that would end after --minutes.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +34,7 @@ import fsspec
 import pyarrow
 import pyarrow.compute as compute
 import pyarrow.dataset
+import raw_columns
 from fsspec.implementations.local import LocalFileSystem
 
 import headrace.fsspec
@@ -149,10 +154,11 @@ class HeldFileSystem(LocalFileSystem):
         return HeldFile(self._strip_protocol(path), self.held)
 
 
-def sides(path: str) -> dict[str, Callable[[], Decimal]]:
+def sides(path: str, raw: list[str]) -> dict[str, Callable[[], Decimal]]:
     fs = fsspec.filesystem("headrace")
     slow = headrace.fsspec.HeadraceFileSystem(fs=SlowFileSystem())
     slow.is_local = False
+    planned = raw_columns.Planned(raw)
     return {
         "pyarrow": lambda: pyarrow_scan(path),
         "pyarrow through headrace": lambda: pyarrow_scan(path, fs),
@@ -163,16 +169,21 @@ def sides(path: str) -> dict[str, Callable[[], Decimal]]:
         "slow, pyarrow": lambda: pyarrow_scan(path, SlowFileSystem()),
         "slow, pyarrow through headrace": lambda: pyarrow_scan(path, slow),
         "slow, headrace.parquet.scan": lambda: q6_of(parquet.scan(path, COLUMNS, filesystem=slow)),
+        NEXT: lambda: pyarrow_scan(path, slow),
+        "raw, numpy.memmap": lambda: raw_columns.q6_of(raw_columns.mapped(raw)),
+        "raw, preadv": lambda: raw_columns.q6_of(raw_columns.read(raw)),
+        "raw, headrace.Cache": lambda: raw_columns.q6_of(planned.chunks()),
     }
 
 
-def drop_page_cache(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+def drop_page_cache(paths: list[str]) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 def lineitem(folder: Path, scale: float) -> str:
@@ -184,8 +195,11 @@ def lineitem(folder: Path, scale: float) -> str:
     return str(path)
 
 
+NEXT = "slow, pyarrow through headrace, next process"
+
 #: Comparisons: ours, the other reader, each with its state, and the ratio that ours should reach.
-#: The two without a ratio are bounds: DuckDB with nothing to read, and no work behind its calls.
+#: Those without a ratio are bounds: DuckDB with nothing to read or with no work behind its calls;
+#: reads without a query.
 GOALS: list[tuple[str, str, str, str, float | None]] = [
     ("headrace.parquet.scan", "cold", "pyarrow", "cold", 1.3),
     ("pyarrow through headrace", "cold", "pyarrow", "cold", 1.3),
@@ -197,28 +211,40 @@ GOALS: list[tuple[str, str, str, str, float | None]] = [
     ("duckdb through held bytes", "warm", "duckdb", "warm", None),
     ("slow, headrace.parquet.scan", "warm", "slow, headrace.parquet.scan", "cold", 5),
     ("slow, pyarrow through headrace", "warm", "slow, pyarrow through headrace", "cold", 5),
+    (NEXT, "warm", NEXT, "cold", 5),
+    ("raw, headrace.Cache", "cold", "raw, numpy.memmap", "cold", 1),
+    ("raw, headrace.Cache", "cold", "raw, preadv", "cold", 1),
+    ("raw, fio", "cold", "raw, headrace.Cache", "cold", None),
+    ("raw, headrace.Cache", "warm", "raw, numpy.memmap", "warm", 0.95),
+    ("raw, headrace.Cache", "warm", "raw, preadv", "warm", 0.95),
 ]
 
 Times = dict[tuple[str, str], list[float]]
 
 
-def one_round(path: str, expected: Decimal) -> dict[tuple[str, str], float]:
-    order = list(sides(path).items())
+def one_round(path: str, raw: list[str], expected: Decimal) -> dict[tuple[str, str], float]:
+    order = list(sides(path, raw).items())
     random.shuffle(order)
     taken = {}
     for name, run in order:
-        headrace.fsspec.close()
-        headrace.fsspec.configure(budget="4GiB")
-        drop_page_cache(path)
-        HeldFileSystem.held.clear()
-        for state in ("cold", "warm"):
-            if state == "warm" and "headrace" in name:
-                drop_page_cache(path)  # ours alone serves it
-            begun = time.perf_counter()
-            answer = run()
-            taken[name, state] = time.perf_counter() - begun
-            if answer != expected:
-                sys.exit(f"{name}: {answer}, not {expected}")
+        with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
+            settings = {"budget": "4GiB"} | ({"folder": folder} if name == NEXT else {})
+            headrace.fsspec.configure(**settings)
+            drop_page_cache([path, *raw])
+            HeldFileSystem.held.clear()
+            for state in ("cold", "warm"):
+                if state == "warm" and "headrace" in name:
+                    drop_page_cache([path, *raw])  # ours alone serves it
+                if state == "warm" and name == NEXT:
+                    headrace.fsspec.close()
+                begun = time.perf_counter()
+                answer = run()
+                taken[name, state] = time.perf_counter() - begun
+                if answer != expected:
+                    sys.exit(f"{name}: {answer}, not {expected}")
+            headrace.fsspec.close()
+    if shutil.which("fio"):
+        taken["raw, fio", "cold"] = raw_columns.fio(raw)
     return taken
 
 
@@ -231,6 +257,8 @@ def table(times: Times) -> str:
     lines += ["", "| ours | compared with | times faster | least | most | goal | met |",
               "|---|---|---|---|---|---|---|"]  # fmt: skip
     for ours, state, other, its_state, goal in GOALS:
+        if (ours, state) not in times:
+            continue  # fio is not installed
         pairs = zip(times[other, its_state], times[ours, state], strict=True)
         ratios = [slower / faster for slower, faster in pairs]
         middle = statistics.median(ratios)
@@ -251,6 +279,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the table goes too, as Markdown")
     options = parser.parse_args()
     path = lineitem(options.data, options.scale)
+    raw = raw_columns.columns_of(path)
     expected = duckdb_query(path)
     times: Times = {}
     begun, longest, rounds = time.monotonic(), 0.0, 0
@@ -258,7 +287,7 @@ def main() -> None:
         started = time.monotonic()
         if started - begun + longest > options.minutes * 60:
             break
-        taken = one_round(path, expected)
+        taken = one_round(path, raw, expected)
         longest = max(longest, time.monotonic() - started)
         if number:
             rounds += 1

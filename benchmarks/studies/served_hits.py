@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long hits of a served store take beside those of a store of this process: rounds of both, one
-after the other.
+"""How long hits of a served store take beside those of a store of this process, and beside preadv()
+of a file in the page cache: rounds of all, one after the other.
 
     .venv/bin/python benchmarks/studies/served_hits.py
 """
@@ -52,7 +52,10 @@ def compare(block: int, count: int, folder: Path) -> None:
     blocks = kvcache.opaque("study", block)
     name = str(folder / f"{block}-{count}")
     command = [sys.executable, "-m", "headrace", "serve", name, "--memory", str(MEMORY)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as server:
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE) as server,
+        open(f"{name}.data", "w+b", buffering=0) as file,
+    ):
         try:
             assert server.stderr is not None and b"serving" in server.stderr.readline()
             machine = headrace.Machine.discover(storage=[])
@@ -64,12 +67,20 @@ def compare(block: int, count: int, folder: Path) -> None:
             data = os.urandom(count * block)
             into = bytearray(count * block)
             memory = headrace.MemoryRange(into)
+            parts = [memoryview(into)[at : at + block] for at in range(0, len(into), block)]
+            file.write(data)
+
+            def read() -> None:
+                for number, part in enumerate(parts):
+                    os.preadv(file.fileno(), [part], number * block)
+
             local.store(keys, data).wait()
             served.store(keys, data).wait()
             calls: dict[str, Callable[[], object]] = {
                 "local hit": lambda: local.load_blocks(keys, memory).wait(),
                 "served hit": lambda: served.load_blocks(keys, memory),
                 "served hit, Mover": lambda: moved.load_blocks(keys, memory),
+                "page cache hit": read,
                 "local contains": lambda: local.contains(keys),
                 "served contains": lambda: served.contains(keys),
                 "served pin (a request)": lambda: served.pin(keys).release(),

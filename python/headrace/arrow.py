@@ -26,7 +26,7 @@ import pyarrow.dataset
 import pyarrow.fs
 
 from headrace._core import InvalidError
-from headrace._reading.row_groups import Ahead, check_columns, ranges, watched
+from headrace._reading.row_groups import Ahead, check_columns, checked_leaves, ranges, watched
 from headrace.fsspec import HeadraceFileSystem
 
 __all__ = ["filesystem", "scan"]
@@ -44,7 +44,7 @@ def scan(
     columns: Sequence[str] | None = None,
     filter: pyarrow.dataset.Expression | None = None,
     *,
-    batch_rows: int = 65536,
+    batch_rows: int = 131072,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a dataset of Parquet files, as Dataset.to_batches() gives them, in order. While
     one row group is decoded, the next ones are fetched, also those of the next file. Row groups
@@ -105,8 +105,11 @@ def _files(dataset: Any, filter: Any, names: Sequence[str] | None) -> Iterator[_
             if not row_groups:
                 continue
             numbers = [each.row_groups[0].id for each in row_groups]
-            chunks = ranges(fragment.metadata, numbers, names, int(fs.size(path)))
-            ahead = opening.enter_context(Ahead(fs, path, chunks))
+            source = opening.enter_context(fs.open(path))
+            metadata = fragment.metadata
+            leaves = checked_leaves(metadata, numbers, names, source.size)
+            chunks = [ranges(metadata, [number], leaves) for number in numbers]
+            ahead = opening.enter_context(Ahead(source, chunks))
             ahead.begin(0)
             file = _File(dataset.schema, row_groups, ahead, check, opening.pop_all())
         yield file

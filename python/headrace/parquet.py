@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 
+from headrace._reading.file import ReadFile
 from headrace._reading.row_groups import (
     Ahead,
     check_columns,
+    checked_leaves,
     in_order,
     leaf_paths,
     ranges,
+    units,
     watched,
 )
 from headrace.fsspec import HeadraceFileSystem, url_to_fs
@@ -41,12 +44,12 @@ def scan(
     row_groups: Sequence[int] | None = None,
     *,
     filesystem: HeadraceFileSystem | None = None,
-    batch_rows: int = 65536,
+    batch_rows: int = 131072,
 ) -> Iterator[pyarrow.RecordBatch]:
     """The columns (default: all) of the row groups (default: all) of a file, in their order.
-    Threads fetch and decode the next row groups meanwhile: at most 3 at once, whose bytes without
-    compression are at most 256 MiB if they are several. `path`: with `filesystem`, as that has it;
-    else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
+    Threads fetch and decode the next row groups meanwhile: at most 3 at once (small ones: 3 times
+    16 MiB), whose bytes without compression are at most 256 MiB if they are several. `path`: with
+    `filesystem`, as that has it; else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
 
     Errors: FileNotFoundError; OSError: not read, or a local file that changed since the scan began;
     pyarrow.ArrowInvalid: no Parquet file, or a damaged one; InvalidError: no such column.
@@ -58,20 +61,27 @@ def scan(
         groups = list(range(file.num_row_groups) if row_groups is None else row_groups)
         wanted = None if columns is None else list(columns)
         check_columns(path, wanted or [], leaf_paths(file.metadata))
-        chunks = ranges(file.metadata, groups, wanted, source.size)
+        leaves = checked_leaves(file.metadata, groups, wanted, source.size)
         sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
+        runs = units(sizes)
+        parts = [[groups[number] for number in run] for run in runs]
+        chunks = [ranges(file.metadata, part, leaves) for part in parts]
         readers = threading.local()
-        with Ahead(fs, path, chunks) as ahead:
+        with Ahead(source, chunks) as ahead:
 
             def decode(number: int) -> list[pyarrow.RecordBatch]:
-                ahead.need(number)
                 if not hasattr(readers, "file"):  # opening one is a tenth of a row group's work
-                    readers.file = pyarrow.parquet.ParquetFile(source, metadata=file.metadata)
-                table: Any = readers.file.read_row_group(groups[number], wanted)
+                    readers.source = ReadFile(fs, path, source.source)
+                    readers.file = pyarrow.parquet.ParquetFile(
+                        readers.source, metadata=file.metadata
+                    )
+                readers.source.held = ahead.need(number)
+                table: Any = readers.file.read_row_groups(parts[number], wanted)
+                readers.source.held = ()
                 batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
                 return batches
 
-            for batches in in_order(decode, sizes):
+            for batches in in_order(decode, [sum(sizes[i] for i in run) for run in runs]):
                 for batch in batches:
                     check()
                     yield batch
@@ -92,7 +102,7 @@ def scan_polars(path: str, *, filesystem: HeadraceFileSystem | None = None) -> p
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
-        batches = scan(inside, with_columns, filesystem=fs, batch_rows=batch_size or 65536)
+        batches = scan(inside, with_columns, filesystem=fs, batch_rows=batch_size or 131072)
         for batch in batches:
             frame: Any = polars.from_arrow(batch)
             if n_rows is not None:

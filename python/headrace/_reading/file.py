@@ -8,7 +8,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -79,7 +79,9 @@ class ReadFile(io.RawIOBase):
         self.fs = fs
         self.path = path
         self.mode = "rb"
-        self._source = source
+        self.source = source
+        #: Bytes that are here already, with their positions, for read_buffer().
+        self.held: Sequence[tuple[int, memoryview]] = ()
         self._at = 0
         self._sought = threading.local()  # .at: of this thread's seek; .turn: _turn then
         self._turn = 0  # counts reads without a seek: they end what was sought before
@@ -94,7 +96,7 @@ class ReadFile(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        return self._source.size()
+        return self.source.size()
 
     @property
     def full_name(self) -> str:
@@ -138,7 +140,7 @@ class ReadFile(io.RawIOBase):
             if length < 0 or length > _LARGE:
                 left = max(self.size - at, 0)
                 most = left if length < 0 else min(length, left)
-            found = self._source.read(at, most)
+            found = self.source.read(at, most)
             return found, len(found)
 
         found: bytes = self._advance(read_at)
@@ -148,7 +150,10 @@ class ReadFile(io.RawIOBase):
         """As read(), without a copy where that is possible: pyarrow calls it."""
 
         def read_at(at: int) -> tuple[memoryview | bytes, int]:
-            found = self._source.view(at, size)
+            for start, piece in self.held:
+                if start <= at and at + size <= start + len(piece):
+                    return piece[at - start : at - start + size], size
+            found = self.source.view(at, size)
             return found, len(found)
 
         found: memoryview | bytes = self._advance(read_at)
@@ -161,7 +166,7 @@ class ReadFile(io.RawIOBase):
         into = memoryview(buffer).cast("B")
 
         def read_at(at: int) -> tuple[int, int]:
-            got = self._source.readinto(at, into)
+            got = self.source.readinto(at, into)
             return got, got
 
         got: int = self._advance(read_at)
@@ -174,7 +179,7 @@ class ReadFile(io.RawIOBase):
             line = bytearray()
             while limit < 0 or len(line) < limit:
                 most = _LINE if limit < 0 else min(_LINE, limit - len(line))
-                piece = self._source.read(at + len(line), most)
+                piece = self.source.read(at + len(line), most)
                 end = piece.find(b"\n") + 1
                 line += piece[: end or len(piece)]
                 if end or len(piece) < most:

@@ -299,6 +299,12 @@ class RemoteSource:
     def read(self, at: int, length: int) -> bytes:
         return bytes(self._read(at, length))
 
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, memoryview]]:
+        """The bytes of ranges (start, end) inside the file, asked for at once, with their starts.
+        """
+        found = self._files.read(self._version, ranges)
+        return [(start, piece) for (start, _), piece in zip(ranges, found, strict=True)]
+
     def readinto(self, at: int, into: memoryview) -> int:
         found = self._read(at, len(into))
         into[: len(found)] = found

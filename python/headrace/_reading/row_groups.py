@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import product
 from typing import Any, TypeVar
 
 import pyarrow
@@ -26,24 +27,29 @@ AHEAD = 64 << 20
 #: Row groups that are decoded at once, and their bytes without compression; at least one.
 DECODERS = 3
 DECODED = 256 << 20
+#: Small row groups are decoded together up to this size, since each hand-over takes time.
+UNIT = 16 << 20
+#: pyarrow reads neighbours with a hole of at most this size at once, up to READ bytes.
+HOLE = 8 << 10
+READ = 32 << 20
 
 
 class Ahead:
-    """Fetches what is needed next: by one plan of the cache, or by a thread."""
+    """Fetches what is needed next of a ReadFile: by one plan of the cache, or by a thread."""
 
-    def __init__(self, fs: Any, path: str, groups: Sequence[Any]) -> None:
-        self._fs = fs
-        self._path = path
+    def __init__(self, file: Any, groups: Sequence[Any]) -> None:
+        self._file = file
         self._groups = groups
         self._plan: Any = None
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._begun: set[int] = set()
-        self._fetched: dict[int, Future[Any]] = {}
+        self._fetched: dict[int, Future[list[tuple[int, memoryview]]]] = {}
 
     def __enter__(self) -> Ahead:
-        if self._fs.is_local:
-            self._plan = self._fs.plan(self._path, [one for group in self._groups for one in group])
+        fs, path = self._file.fs, self._file.path
+        if fs.is_local:
+            self._plan = fs.plan(path, [one for group in self._groups for one in group])
         else:
             self._pool = ThreadPoolExecutor(4, thread_name_prefix="headrace-parquet")
         return self
@@ -54,13 +60,12 @@ class Ahead:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def need(self, number: int) -> None:
-        """Waits until this group is there, if it is fetched by a thread. Thread-safe, once for each
-        group.
+    def need(self, number: int) -> list[tuple[int, memoryview]]:
+        """The bytes of this group with their positions, if they are fetched by a thread.
+        Thread-safe, once for each group.
         """
         self.begin(number)
-        if self._pool is not None:
-            self._fetched.pop(number).result()
+        return [] if self._pool is None else self._fetched.pop(number).result()
 
     def begin(self, number: int) -> None:
         """Fetches this group and the ones behind it."""
@@ -71,14 +76,25 @@ class Ahead:
             for one in range(number, len(self._groups)):
                 if one not in self._begun:
                     self._begun.add(one)
-                    self._fetched[one] = self._pool.submit(self._fetch, one)
+                    self._fetched[one] = self._pool.submit(
+                        self._file.source.fetch, self._groups[one]
+                    )
                 held += sum(end - start for start, end in self._groups[one])
                 if one > number and held > AHEAD:
                     break
 
-    def _fetch(self, number: int) -> None:
-        starts, ends = zip(*self._groups[number], strict=True) if self._groups[number] else ((), ())
-        self._fs.cat_ranges([self._path] * len(starts), list(starts), list(ends), on_error="raise")
+
+def units(sizes: Sequence[int]) -> list[list[int]]:
+    """The numbers of `sizes` in runs of at most UNIT bytes together, or one number."""
+    runs: list[list[int]] = []
+    held = UNIT
+    for number, size in enumerate(sizes):
+        held += size
+        if held > UNIT or size < 0:  # of a damaged footer
+            runs.append([])
+            held = size
+        runs[-1].append(number)
+    return runs
 
 
 def in_order(decode: Callable[[int], T], sizes: Sequence[int]) -> Iterator[T]:
@@ -132,34 +148,38 @@ def watched(fs: Any, path: str) -> Iterator[Callable[[], None]]:
         raise kind(f"{path}: {str(error).splitlines()[0]}") from error
 
 
-def ranges(
+def checked_leaves(
     metadata: Any, groups: Sequence[int], columns: Sequence[str] | None, size: int
-) -> list[list[tuple[int, int]]]:
-    """For each row group, the bytes of the column chunks that a scan reads, neighbours as one.
-    Errors: those of pyarrow for a damaged footer.
+) -> list[int]:
+    """Numbers of the leaves that a scan reads. Errors: those of pyarrow for a damaged footer, or
+    for a row group that is not there.
     """
     paths = leaf_paths(metadata)
     leaves = [
         number for number, path in enumerate(paths) if columns is None or _is_part(path, columns)
     ]
     _check(metadata, groups, leaves, size)
-    return [_ranges_of(metadata.row_group(group), leaves) for group in groups]
+    return leaves
 
 
 def leaf_paths(metadata: Any) -> list[str]:
     return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
 
 
-def _ranges_of(row_group: Any, leaves: Sequence[int]) -> list[tuple[int, int]]:
+def ranges(
+    metadata: Any, groups: Sequence[int], leaves: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The bytes (start, end) that pyarrow reads at once where it decodes the row groups at once."""
     found: list[tuple[int, int]] = []
-    for number in leaves:
-        chunk = row_group.column(number)
+    for group, leaf in product(groups, leaves):
+        chunk = metadata.row_group(group).column(leaf)
         start = chunk.data_page_offset
         if chunk.has_dictionary_page and chunk.dictionary_page_offset:
             start = min(start, chunk.dictionary_page_offset)
         end = start + chunk.total_compressed_size
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], end)
+        first, last = found[-1] if found else (0, -1)
+        if 0 <= start - last <= HOLE and end - first <= READ and found:
+            found[-1] = (first, end)
         else:
             found.append((start, end))
     return found

@@ -19,9 +19,10 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-import headrace
+import headrace.fsspec
 from headrace import parquet
-from headrace._reading.row_groups import in_order
+from headrace._reading import row_groups
+from headrace._reading.row_groups import in_order, units
 
 ROWS = 60_000
 
@@ -51,9 +52,12 @@ def scanned(*arguments: object, **options: object) -> pyarrow.Table:
     return pyarrow.Table.from_batches(batches)
 
 
-def test_scan_gives_what_pyarrow_reads(table: pyarrow.Table, path: Path) -> None:
+def test_scan_gives_what_pyarrow_reads(
+    table: pyarrow.Table, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fsspec.filesystem("memory").pipe("/table", path.read_bytes())
     for url in (str(path), f"headrace://{path}", "memory://table", "headrace::memory://table"):
+        monkeypatch.setattr(row_groups, "UNIT", 1 << 20 if ":" in url else 16 << 20)
         assert scanned(url).equals(table)
         assert scanned(url, ["b", "nested"]).equals(table.select(["b", "nested"]))
         some = scanned(url, ["word"], [4, 1], batch_rows=777)
@@ -62,6 +66,28 @@ def test_scan_gives_what_pyarrow_reads(table: pyarrow.Table, path: Path) -> None
     batches = parquet.scan(str(path))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
+
+
+def test_scan_takes_each_byte_once(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    rows = 1 << 17
+    numbers = pyarrow.table({"a": range(rows), "small": [1] * rows, "b": range(rows)})
+    pyarrow.parquet.write_table(
+        numbers, out, row_group_size=rows // 2, use_dictionary=["small"], compression="none"
+    )
+    (tmp_path / "numbers").write_bytes(out.getvalue())
+    fsspec.filesystem("memory").pipe("/numbers", out.getvalue())
+    time.sleep(0.2)  # bytes of a file that was just written are not cached
+    held = headrace.fsspec.stats()["local"].bytes_used
+    for url, hits in ((str(tmp_path / "numbers"), 0), ("memory://numbers", 9 + 2)):
+        assert scanned(url, ["a", "b"]).equals(numbers.select(["a", "b"]))
+        before = headrace.fsspec.stats()
+        assert scanned(url, ["a", "b"]).equals(numbers.select(["a", "b"]))
+        after = headrace.fsspec.stats()
+        # 9 blocks of the columns with the hole between them, 2 of the footer.
+        found = after["remote"].tiers[0].hits - before["remote"].tiers[0].hits
+        assert found <= hits
+    assert after["local"].bytes_used - held < 1.2 * len(out.getvalue())
 
 
 def test_scan_of_bad_input_is_an_error(path: Path, tmp_path: Path) -> None:
@@ -107,6 +133,8 @@ def test_row_groups_come_in_order_and_the_first_error_is_raised() -> None:
 
 
 def test_few_row_groups_are_decoded_at_once_where_they_are_large() -> None:
+    sizes = [each << 20 for each in (6, 6, 6, 20, 1, 15, 1)]
+    assert units([*sizes, -1]) == [[0, 1], [2], [3], [4, 5], [6], [7]]
     running, most = 0, 0
     lock = threading.Lock()
 
@@ -144,6 +172,9 @@ def test_memory_of_scans_is_freed(path: Path) -> None:
         except (pyarrow.ArrowException, OSError, headrace.Error):
             pass
     gc.collect()
+    until = time.monotonic() + 10
+    while pyarrow.total_allocated_bytes() > before + (1 << 20) and time.monotonic() < until:
+        time.sleep(0.01)  # pyarrow's own threads free the last buffers
     assert pyarrow.total_allocated_bytes() <= before + (1 << 20)
     assert not [thread for thread in threading.enumerate() if "headrace-" in thread.name]
 
@@ -178,7 +209,7 @@ def test_a_file_that_changes_during_its_scan_is_an_error(
     for change in ("replaced", "in place"):
         path = tmp_path / "table"
         pyarrow.parquet.write_table(table, path, row_group_size=ROWS // 6)
-        batches = parquet.scan(str(path))
+        batches = parquet.scan(str(path), batch_rows=ROWS // 6)
         next(batches)
         other = tmp_path / "other"
         pyarrow.parquet.write_table(table.slice(1000), other, row_group_size=ROWS // 6)
