@@ -225,8 +225,9 @@ struct CacheTenant {
   double most = 1;
 };
 
-// A tenant of one cache: Cache::tenant(). TenantId{}: accesses that name none. They share what is
-// left, as a tenant without a name with least = 0 and most = 1.
+// A tenant of one cache: Cache::tenant(). TenantId{}: accesses that name none, to objects without a
+// tenant (Cache::set_tenant). They share what is left, as a tenant without a name with least = 0
+// and most = 1.
 enum class TenantId : std::uint8_t {};
 
 // The expected use of a copy that an access starts. A copy that exists already keeps its place.
@@ -255,7 +256,8 @@ struct AccessOptions {
   // file; timed_out: see lock_timeout.
   bool write = false;
   Keep keep = Keep::normal;
-  // The tenant that accesses. Errors of the Block's wait: invalid: it is of another cache.
+  // The tenant that accesses; TenantId{}: the tenant of the object, if it has one. Errors of the
+  // Block's wait: invalid: it is of another cache.
   TenantId tenant = {};
   // In a writable cache: how long access() waits for a Block that holds the bytes for writing, or,
   // with `write`, for any Block that holds them; and for write-backs that make space. In a callback
@@ -305,7 +307,8 @@ struct PrefetchOptions {
   // Only accesses that name the plan are uses of it, from the start. Otherwise this holds from the
   // first access that names it. Set this if earlier accesses by others read the same objects.
   bool named = false;
-  // The tenant that owns the fetched blocks. If it is of another cache, all extents are invalid.
+  // The tenant that owns the fetched blocks; TenantId{}: the tenant of each object, if it has one.
+  // If it is of another cache, all extents are invalid.
   TenantId tenant = {};
 };
 
@@ -540,6 +543,10 @@ class Cache {
   CacheStats stats() const;
   // Errors: absent: CacheOptions::tenants has no such name.
   Result<TenantId> tenant(std::string_view name) const;
+  // From now on, accesses to `object` and plans of it that name no tenant are those of `tenant`.
+  // TenantId{} ends this, and so does forget(). Copies that exist keep their tenant. Errors:
+  // invalid: a tenant of another cache.
+  Status set_tenant(const Object& object, TenantId tenant);
   // The miss ratio by the budget, from the smallest budget on, as if extents were blocks of LRU. A
   // larger budget than the last one would not help. Empty before the first extent was accessed
   // twice. Errors: invalid: without CacheOptions::curve.

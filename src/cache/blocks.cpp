@@ -75,12 +75,14 @@ void Locked::release_and_act() {
   for (const auto& then : work.thens) then();
 }
 
-ShardState::ShardState(Mover& to_use, CacheOptions wanted, std::size_t number, std::size_t shards)
+ShardState::ShardState(Mover& to_use, CacheOptions wanted, const ObjectTenants& owners,
+                       std::size_t number, std::size_t shards)
     : mover(to_use),
       options(std::move(wanted)),
       destinations(mover.machine(), options.placement, nodes_of(options)),
       parts{.mover = mover,
             .options = options,
+            .owners = owners,
             .number = number,
             .shards = shards,
             .signals = signals,

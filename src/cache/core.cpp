@@ -155,9 +155,9 @@ Status Slabs::reserve(std::uint16_t node) {
   }
 }
 
-CacheCore::CacheCore(Mover& mover, CacheOptions options, const void* cache, std::size_t shard,
-                     std::size_t shards)
-    : state_(mover, std::move(options), shard, shards),
+CacheCore::CacheCore(Mover& mover, CacheOptions options, const ObjectTenants& owners,
+                     const void* cache, std::size_t shard, std::size_t shards)
+    : state_(mover, std::move(options), owners, shard, shards),
       fills_(state_, pump_),
       writes_(state_, fills_),
       slabs_(state_),
@@ -243,6 +243,11 @@ Error without_space(const Shard& shard, NodeId node, Bytes length, Bytes budget)
       .error();
 }
 
+Error foreign_tenant() {
+  return fail(ErrorCode::invalid, "a tenant of another cache; ask this one for its tenant()")
+      .error();
+}
+
 Error CacheCore::why(const Block& block) const {
   using Refusal = Block::Refusal;
   const Extent& extent = block.extent_;
@@ -263,9 +268,7 @@ Error CacheCore::why(const Block& block) const {
                   "bytes; check offset and length",
                   extent.length.value, extent.offset, extent.object->size().value)
           .error();
-    case Refusal::foreign_tenant:
-      return fail(ErrorCode::invalid, "a tenant of another cache; ask this one for its tenant()")
-          .error();
+    case Refusal::foreign_tenant: return foreign_tenant();
     case Refusal::none:
     case Refusal::no_memory: return out_of_memory().error();
     case Refusal::too_large:

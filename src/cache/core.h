@@ -121,12 +121,13 @@ class Spare {
 
 // The error of an access that found no space in the budget of a node.
 Error without_space(const Shard& shard, NodeId node, Bytes length, Bytes budget);
+Error foreign_tenant();
 
 class CacheCore {
  public:
   // Shard number `shard` of `shards` of `cache`. options.budgets are its own.
-  CacheCore(Mover& mover, CacheOptions options, const void* cache, std::size_t shard,
-            std::size_t shards);
+  CacheCore(Mover& mover, CacheOptions options, const ObjectTenants& owners, const void* cache,
+            std::size_t shard, std::size_t shards);
   // Requires: all shards are at rest, and no Block is left.
   ~CacheCore();
   // Cancels plans, drops all blocks and waits for copies. Requires: only callbacks of copies use

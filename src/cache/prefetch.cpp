@@ -214,10 +214,11 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const SpaceRequest request{.node = item.node,
-                             .tenant = number_of(plan.options.tenant),
-                             .extent = {item.object, item.bytes.offset, Bytes{run}},
-                             .by_prefetch = true};
+  const SpaceRequest request{
+      .node = item.node,
+      .tenant = number_of(shard_.owners.of(item.object, plan.options.tenant)),
+      .extent = {item.object, item.bytes.offset, Bytes{run}},
+      .by_prefetch = true};
   spare = &shard_.blocks.take(spare);
   switch (shard_.space.make(*spare, request, wanted)) {
     case Space::Outcome::growth:

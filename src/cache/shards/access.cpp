@@ -336,7 +336,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
   Miss miss(*this, extent, block);
   const Result<Destination>& to = miss.targets.first();
   miss.request = {.node = to ? to->node : std::uint16_t{0},
-                  .tenant = number_of(options_.tenant),
+                  .tenant = number_of(state_.parts.owners.of(extent.object, options_.tenant)),
                   .extent = whole_chunks(extent),
                   .priority = options_.priority,
                   .keep = options_.keep,

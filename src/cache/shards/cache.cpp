@@ -279,6 +279,7 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     : mover_(mover),
       reserve_checked_(options.reserve && !options.allocate),
       writable_(options.writable),
+      tenants_(options.tenants.size()),
       syncs_(mover.waiting()),
       stretches_(std::bit_floor(std::clamp(smallest_budget(options).value / shards / kStretches,
                                            kShortest, kLongest)),
@@ -290,7 +291,7 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
       largest_ = std::max(largest_.load(), budget.value);
     }
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
-    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), this, i, shards));
+    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), owners_, this, i, shards));
   }
   if (!options.tenants.empty() || options.curve) {
     counts_ = std::make_unique<TenantCounts>(options.tenants);
@@ -393,6 +394,7 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
     HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }
   for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->forget(object, patience));
+  if (here()) owners_.set(object.id(), {});
   return {};
 }
 
@@ -523,5 +525,9 @@ Result<std::vector<CacheCurvePoint>> Cache::miss_ratio_curve() const {
 }
 
 Result<TenantId> Cache::tenant(std::string_view name) const { return shards_->tenant(name); }
+
+Status Cache::set_tenant(const Object& object, TenantId tenant) {
+  return shards_->set_tenant(object, tenant);
+}
 
 }  // namespace headrace

@@ -18,7 +18,7 @@ namespace headrace {
 
 void CacheShards::count(TenantId tenant, const Block& block) {
   if (counts_ == nullptr || !here()) return;  // in a child of fork() the sample's lock may be held
-  counts_->count(tenant, block.hit());
+  counts_->count(owners_.of(block.extent().object, tenant), block.hit());
   if (reuse_ == nullptr) return;
   try {
     if (block.extent().valid() && block.extent().length > 0_B)
@@ -31,6 +31,13 @@ void CacheShards::count(TenantId tenant, const Block& block) {
 
 Result<TenantId> CacheShards::tenant(std::string_view name) const {
   return counts_ == nullptr ? TenantCounts::no_such(name) : counts_->find(name);
+}
+
+Status CacheShards::set_tenant(const Object& object, TenantId tenant) {
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  if (number_of(tenant) > tenants_) return Unexpected(foreign_tenant());
+  owners_.set(object.id(), tenant);
+  return {};
 }
 
 Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {

@@ -129,6 +129,23 @@ TEST_F(CacheTenantsTest, HitOnABlockOfAnother_CountsForWhoAsks) {
   EXPECT_EQ(tenants[2].bytes_used, 0_B);
 }
 
+TEST_F(CacheTenantsTest, AccessesAndPlansThatNameNone_AreOfTheObjectsTenant) {
+  ASSERT_TRUE(rig.cache->set_tenant(source.object(), by("a").tenant).has_value());
+  load(0, {});
+  load(0, {});
+  load(1, by("b"));
+  EXPECT_EQ(used(1), 1u);
+  EXPECT_EQ(used(2), 1u) << "an access may name another";
+  EXPECT_EQ(rig.cache->stats().tenants[1].hits, 1u);
+  const Prefetch plan = rig.cache->prefetch(std::vector{block(2)});
+  rig.settle();
+  EXPECT_EQ(used(1), 2u);
+  ASSERT_TRUE(rig.cache->forget(source.object()).has_value());
+  load(3, {});
+  EXPECT_EQ(used(0), 1u);
+  EXPECT_EQ(rig.cache->set_tenant(source.object(), TenantId{3}).error().code, ErrorCode::invalid);
+}
+
 TEST_F(CacheTenantsTest, PlanOfATenant_StaysWithinItsMostAndGivesWayToDemand) {
   std::vector<Extent> extents;
   for (std::uint64_t i = 0; i < 12; ++i) extents.push_back(block(i));
@@ -245,7 +262,9 @@ class TenantModel {
  public:
   TenantModel() : rig_(any_rig(shares_)) {
     for (std::size_t i = 0; i < 3; ++i) {
-      if (i > 0) ids_[i] = *rig_.cache->tenant(std::to_string(i));
+      if (i == 0) continue;
+      ids_[i] = *rig_.cache->tenant(std::to_string(i));
+      RC_ASSERT(rig_.cache->set_tenant(sources_[i].object(), ids_[i]).has_value());
     }
   }
 
@@ -282,25 +301,32 @@ class TenantModel {
     }
     return shares;
   }
+  // The tenant that accesses names itself, or accesses an object of its own.
+  TenantId any_tenant() {
+    acts_ = *rc::gen::inRange<std::size_t>(0, 3);
+    const bool named = acts_ > 0 && *rc::gen::arbitrary<bool>();
+    of_ = named ? *rc::gen::inRange<std::size_t>(0, 3) : acts_;
+    return named ? ids_[acts_] : TenantId{};
+  }
   Extent any_extent() {
     const auto length = *rc::gen::element<std::uint64_t>(4096, 4096, 8192, 1000);
-    return source_.at(kShared * *rc::gen::inRange<std::uint64_t>(0, 60), length);
+    return sources_[of_].at(kShared * *rc::gen::inRange<std::uint64_t>(0, 60), length);
   }
   void access() {
-    acts_ = *rc::gen::inRange<std::size_t>(0, 3);
+    const TenantId tenant = any_tenant();
     const Extent extent = any_extent();
     const Keep keep = *rc::gen::element(Keep::normal, Keep::longer, Keep::shorter);
-    Block block = rig_.cache->access(extent, {.keep = keep, .tenant = ids_[acts_]});
+    Block block = rig_.cache->access(extent, {.keep = keep, .tenant = tenant});
     ++accesses_[acts_];
-    RC_ASSERT(source_.equals(extent, *block.now()));
+    RC_ASSERT(sources_[of_].equals(extent, *block.now()));
     if (*rc::gen::inRange(0, 3) == 0) held_.push_back(std::move(block));
   }
   void prefetch() {
-    acts_ = *rc::gen::inRange<std::size_t>(0, 3);
+    const TenantId tenant = any_tenant();
     planned_[acts_] = true;
     std::vector<Extent> extents;
     for (int i = *rc::gen::inRange(1, 12); i > 0; --i) extents.push_back(any_extent());
-    plans_.push_back(rig_.cache->prefetch(extents, {.tenant = ids_[acts_]}));
+    plans_.push_back(rig_.cache->prefetch(extents, {.tenant = tenant}));
   }
   static std::uint64_t share(double of_budget) {
     return static_cast<std::uint64_t>(of_budget * kBudget);
@@ -324,12 +350,13 @@ class TenantModel {
   }
 
   const std::array<CacheTenant, 3> shares_ = any_shares();
-  Source source_{kShared * 64};
+  std::array<Source, 3> sources_{Source(kShared * 64), Source(kShared * 64), Source(kShared * 64)};
   CacheRig rig_;
   std::array<TenantId, 3> ids_{};
   std::array<std::uint64_t, 3> accesses_{};
   std::array<bool, 3> planned_{};
   std::size_t acts_ = 0;
+  std::size_t of_ = 0;  // whose object
   std::vector<CacheStats::Tenant> before_;
   std::vector<Block> held_;
   std::vector<Prefetch> plans_;

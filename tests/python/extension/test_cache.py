@@ -316,8 +316,15 @@ def test_tenants_share_a_cache(
     assert others.hits + others.misses == 0 and a.hits + a.misses >= 2
     assert b.bytes_used <= 2 << 16 and b.evictions > 0 and b.hits > 0
     assert 'headrace_cache_tenant_used_bytes{cache="cache",tenant="b"}' in cache.metrics()
+    cache.set_tenant(file, "a")
+    cache.read(file.extent(2 << 20, 1 << 16))
+    cache.set_tenant(file, None)
+    after, owner, _ = cache.stats().tenants
+    assert after.hits + after.misses == 0 and owner.misses == a.misses + 1
     with pytest.raises(headrace.AbsentError, match="no tenant 'c'"):
         cache.access(file.extent(0, 10), tenant="c")
+    with pytest.raises(headrace.AbsentError, match="no tenant 'c'"):
+        cache.set_tenant(file, "c")
     with pytest.raises(headrace.InvalidError, match="normal, longer, shorter"):
         cache.access(file.extent(0, 10), keep="for ever")  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidError, match="add up"):
