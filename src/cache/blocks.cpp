@@ -179,7 +179,7 @@ bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& o
     if (entry.planned > 0 || entry.by_next_use != 0) {
       entry.visited = true;  // enter() asks for it
     } else {
-      shard_.space.node(entry.node).order->touch(entry);
+      shard_.space.node(entry.node).queue_of(entry).order->touch(entry);
     }
   }
   if (entry.by_next_use != 0) shard_.candidates.sort(entry);
@@ -287,7 +287,7 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   if (entry.moving != 0) shard_.chain.hurry();  // the move holds the bytes
   if (entry.by_prefetch && !entry.used) counts.wasted_bytes += Bytes{entry.length};
   ++(why == CacheEvent::Kind::invalidated ? counts.invalidations : counts.evictions);
-  TenantOrders* const tenants = shard_.space.node(entry.node).tenants;
+  TenantShares* const tenants = shard_.space.node(entry.node).tenants.get();
   if (tenants != nullptr && why == CacheEvent::Kind::evicted) tenants->count_eviction(entry);
   emit(why, entry.extent(), entry.by_prefetch);
   if (entry.pins == 0) {

@@ -63,7 +63,7 @@ class SpaceSearch {
   bool evict_row();
   bool search_row(unsigned effort);
   void count_pins_in_slots();
-  bool evict_similar();
+  bool evict_similar(std::uint32_t tenant);
   bool evict_victim();
   bool evict_in_slab(bool planned_too);
   bool sacrifice();
@@ -79,6 +79,8 @@ class SpaceSearch {
   CacheEntry& entry_;
   const SpaceRequest& request_;
   const std::uint64_t length_;
+  bool passes_ = false;  // older victims of other sizes; see kPasses
+  bool passed_enough_ = false;
 };
 
 Space::Outcome Space::make(CacheEntry& entry, const SpaceRequest& request,
@@ -200,16 +202,18 @@ bool SpaceSearch::evict_one() {
 bool SpaceSearch::evict_own() {
   if (!node_.tenants->may_fit()) return false;
   while (node_.tenants->is_full()) {
-    if (evict_own_victim() || (space_.choose_victims(node_) && evict_own_victim())) continue;
+    if (evict_own_victim() || (space_.choose_victims(node_, request_.tenant) && evict_own_victim()))
+      continue;
     if (!evict_one() && (request_.by_prefetch || !evict_own_planned())) return false;
   }
   return true;
 }
 
 bool SpaceSearch::evict_own_victim() {
-  for (std::size_t i = node_.victims.size(); i-- > 0;) {
-    CacheEntry& victim = *node_.victims[i];
-    if (victim.tenant != request_.tenant || victim.has(CacheEntry::kUncounted)) continue;
+  const std::vector<CacheEntry*>& victims = node_.queues[request_.tenant].victims;
+  for (std::size_t i = victims.size(); i-- > 0;) {
+    CacheEntry& victim = *victims[i];
+    if (victim.has(CacheEntry::kUncounted)) continue;
     const bool may = victim.droppable(false) && !victim.visited;
     if (may) shard_.hits.count_pins(victim);
     if (may && victim.droppable(false)) {
@@ -245,8 +249,12 @@ bool SpaceSearch::Rows::from(CacheEntry& victim) {
 
 // Evicts a row of blocks around a victim. If all blocks have one size, the row is one block.
 bool SpaceSearch::evict_row() {
-  if (evict_similar()) return true;
-  if (space_.choose_victims(node_) && evict_similar()) return true;
+  passes_ = passed_enough_ = false;
+  for (const std::uint32_t tenant : node_.turns()) {
+    if (evict_similar(tenant)) return true;
+    if (space_.choose_victims(node_, tenant) && evict_similar(tenant)) return true;
+    if (passed_enough_) break;
+  }
   return evict_victim() || search_row(Space::kEffort);
 }
 
@@ -286,12 +294,12 @@ void SpaceSearch::count_pins_in_slots() {
   shard_.hits.count_pins(held);
 }
 
-// Evicts the first victim of about the request's size. See kPasses.
-bool SpaceSearch::evict_similar() {
+// Evicts the tenant's first victim of about the request's size. See kPasses.
+bool SpaceSearch::evict_similar(std::uint32_t tenant) {
   Rows rows{*this};
-  bool passes = false;
-  for (std::size_t i = node_.victims.size(); i-- > 0;) {
-    CacheEntry& victim = *node_.victims[i];
+  const std::vector<CacheEntry*>& victims = node_.queues[tenant].victims;
+  for (std::size_t i = victims.size(); i-- > 0;) {
+    CacheEntry& victim = *victims[i];
     if (victim.has(CacheEntry::kUncounted)) continue;
     if (!victim.droppable(false) || victim.visited || keeps(victim)) {
       space_.spare(victim);
@@ -299,11 +307,13 @@ bool SpaceSearch::evict_similar() {
     }
     const bool similar = length_ <= victim.length && length_ > victim.length / 2;
     if (replace(victim) || (similar && take_row_of(victim, rows))) {
-      if (passes) node_.passed += length_;
+      if (passes_) node_.passed += length_;
       return true;
     }
-    if (!passes && node_.passed >= kPasses * std::max(length_, std::uint64_t{victim.length})) break;
-    passes = true;
+    passed_enough_ =
+        !passes_ && node_.passed >= kPasses * std::max(length_, std::uint64_t{victim.length});
+    if (passed_enough_) break;
+    passes_ = true;
   }
   return false;
 }
@@ -311,11 +321,14 @@ bool SpaceSearch::evict_similar() {
 // Evicts the row of the first victim that has one.
 bool SpaceSearch::evict_victim() {
   Rows rows{*this};
-  for (std::size_t i = node_.victims.size(); i-- > 0;) {
-    // A victim whose row does not suffice stays for a smaller block.
-    if (!take_row_of(*node_.victims[i], rows)) continue;
-    node_.passed = 0;
-    return true;
+  for (const std::uint32_t tenant : node_.turns()) {
+    const std::vector<CacheEntry*>& victims = node_.queues[tenant].victims;
+    for (std::size_t i = victims.size(); i-- > 0;) {
+      // A victim whose row does not suffice stays for a smaller block.
+      if (!take_row_of(*victims[i], rows)) continue;
+      node_.passed = 0;
+      return true;
+    }
   }
   return false;
 }

@@ -18,17 +18,15 @@ std::string_view to_string(Keep keep) {
   return "unknown";
 }
 
-TenantOrders::TenantOrders(const CacheOptions& options) : tenants_(options.tenants.size() + 1) {
-  for (std::size_t i = 0; i < tenants_.size(); ++i) {
-    tenants_[i].order = options.eviction();
-    if (i == 0) continue;
+TenantShares::TenantShares(const CacheOptions& options) : tenants_(options.tenants.size() + 1) {
+  for (std::size_t i = 1; i < tenants_.size(); ++i) {
     tenants_[i].name = options.tenants[i - 1].name;
     tenants_[i].least = options.tenants[i - 1].least;
     tenants_[i].most = options.tenants[i - 1].most;
   }
 }
 
-Status TenantOrders::check(const std::vector<CacheTenant>& tenants) {
+Status TenantShares::check(const std::vector<CacheTenant>& tenants) {
   if (tenants.size() >= CacheEntry::kMostTenants) {
     return fail(ErrorCode::invalid, "{} tenants; a cache can have at most {}", tenants.size(),
                 CacheEntry::kMostTenants - 1);
@@ -53,19 +51,19 @@ Status TenantOrders::check(const std::vector<CacheTenant>& tenants) {
   return fail(ErrorCode::invalid, "the tenants' `least` add up to {}; give at most 1 in all", sum);
 }
 
-std::int64_t TenantOrders::beyond_least(std::uint32_t number) const {
+std::int64_t TenantShares::beyond_least(std::uint32_t number) const {
   const Tenant& tenant = tenants_[number];
   const std::uint64_t used = tenant.used + (number == asks_ ? wanted_ : 0);
   return static_cast<std::int64_t>(used) - static_cast<std::int64_t>(share(tenant.least));
 }
 
-bool TenantOrders::keeps(const CacheEntry& entry) const {
+bool TenantShares::keeps(const CacheEntry& entry) const {
   if (entry.tenant == asks_ || asks_ == kNobody) return false;
   return is_full() ||
          beyond_least(entry.tenant) < static_cast<std::int64_t>(std::uint64_t{entry.length});
 }
 
-bool TenantOrders::keeps(std::span<Frame* const> frames) const {
+bool TenantShares::keeps(std::span<Frame* const> frames) const {
   if (asks_ == kNobody) return false;
   std::array<std::int64_t, CacheEntry::kMostTenants> lost{};
   for (const Frame* frame : frames) {
@@ -76,11 +74,11 @@ bool TenantOrders::keeps(std::span<Frame* const> frames) const {
   return false;
 }
 
-bool TenantOrders::is_full() const {
+bool TenantShares::is_full() const {
   return asks_ < tenants_.size() && tenants_[asks_].used + wanted_ > share(tenants_[asks_].most);
 }
 
-Error TenantOrders::full() const {
+Error TenantShares::full() const {
   const Tenant& tenant = tenants_[asks_];
   if (!may_fit()) {
     return fail(ErrorCode::exhausted,
@@ -97,41 +95,28 @@ Error TenantOrders::full() const {
       .error();
 }
 
-bool TenantOrders::may_fit() const {
+bool TenantShares::may_fit() const {
   return asks_ >= tenants_.size() || wanted_ <= share(tenants_[asks_].most);
 }
 
-void TenantOrders::insert(EvictionLinks& entry, const EvictionBlock& block) {
-  tenant_of(entry).order->insert(entry, block);
-}
-
-void TenantOrders::remove(EvictionLinks& entry) { tenant_of(entry).order->remove(entry); }
-
-void TenantOrders::evict(EvictionLinks& entry, std::uint64_t key) {
-  tenant_of(entry).order->evict(entry, key);
-}
-
-void TenantOrders::touch(EvictionLinks& entry) { tenant_of(entry).order->touch(entry); }
-
-EvictionLinks* TenantOrders::choose(const std::function<bool(EvictionLinks&)>& accept,
-                                    unsigned effort) {
-  if (is_full()) return tenants_[asks_].order->choose(accept, effort);
-  std::array<std::uint32_t, CacheEntry::kMostTenants> numbers{};
-  std::size_t count = 0;
+TenantTurns TenantShares::turns() const {
+  TenantTurns turns;
+  if (is_full()) {
+    turns.add(asks_);
+    return turns;
+  }
+  std::array<std::int64_t, CacheEntry::kMostTenants> beyond;
   for (std::uint32_t i = 0; i < tenants_.size(); ++i) {
-    // Blocks that are offered in vain lose their place in the order.
-    if (i == asks_ || asks_ == kNobody || beyond_least(i) > 0) numbers[count++] = i;
+    beyond[i] = beyond_least(i);
+    if (tenants_[i].used == 0) continue;
+    if (i == asks_ || asks_ == kNobody || beyond[i] > 0) turns.add(i);
   }
-  std::ranges::sort(std::span(numbers).first(count), std::ranges::greater{},
-                    [this](std::uint32_t number) { return beyond_least(number); });
-  for (const std::uint32_t number : std::span(numbers).first(count)) {
-    EvictionLinks* const chosen = tenants_[number].order->choose(accept, effort);
-    if (chosen != nullptr) return chosen;
-  }
-  return nullptr;
+  std::ranges::sort(std::span(turns.numbers).first(turns.count), std::ranges::greater{},
+                    [&](std::uint8_t number) { return beyond[number]; });
+  return turns;
 }
 
-void TenantOrders::add_to(std::vector<CacheStats::Tenant>& stats) const {
+void TenantShares::add_to(std::vector<CacheStats::Tenant>& stats) const {
   for (std::size_t i = 0; i < tenants_.size(); ++i) {
     stats[i].evictions += tenants_[i].evictions;
     stats[i].bytes_used += Bytes{tenants_[i].used};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenants of one node: their bytes, and an eviction order for each, which together are the
-// node's order.
+// The tenants of one node: their bytes, and whose blocks are evicted next.
 //
 // A block of another tenant may be evicted only from what that tenant has beyond its `least`. The
 // victim is a block of the tenant with the most bytes beyond it, the one that asks included with
@@ -11,7 +10,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,17 +26,27 @@ inline bool has_tenant(const CacheOptions& options, TenantId tenant) {
   return number_of(tenant) <= options.tenants.size();
 }
 
+// Numbers of tenants, in an order.
+struct TenantTurns {
+  std::array<std::uint8_t, CacheEntry::kMostTenants> numbers;
+  std::size_t count = 0;
+
+  void add(std::uint32_t number) { numbers[count++] = static_cast<std::uint8_t>(number); }
+  const std::uint8_t* begin() const { return numbers.data(); }
+  const std::uint8_t* end() const { return numbers.data() + count; }
+};
+
 // Guarded by the shard's lock.
-class TenantOrders final : public EvictionOrder {
+class TenantShares {
  public:
-  explicit TenantOrders(const CacheOptions& options);
+  explicit TenantShares(const CacheOptions& options);
 
   static Status check(const std::vector<CacheTenant>& tenants);
 
   // A block gets or loses its frame.
   void add(const CacheEntry& entry) { tenants_[entry.tenant].used += entry.length; }
   void subtract(const CacheEntry& entry) { tenants_[entry.tenant].used -= entry.length; }
-  // From now on choose(), keeps() and is_full() are for a tenant that wants `bytes` more.
+  // From now on turns(), keeps() and is_full() are for a tenant that wants `bytes` more.
   void ask(std::uint32_t tenant, std::uint64_t bytes, std::uint64_t budget) {
     asks_ = tenant;
     wanted_ = bytes;
@@ -46,7 +54,6 @@ class TenantOrders final : public EvictionOrder {
   }
   // For nobody: all blocks may be evicted.
   void ask_for_none(std::uint64_t budget) { ask(kNobody, 0, budget); }
-  std::uint32_t asks() const { return asks_; }
   // Whether other tenants may not evict all of these.
   bool keeps(std::span<Frame* const> frames) const;
   // Whether the tenant that asks may not evict this one.
@@ -59,14 +66,8 @@ class TenantOrders final : public EvictionOrder {
   bool may_fit() const;
   void count_eviction(const CacheEntry& entry) { ++tenants_[entry.tenant].evictions; }
 
-  void insert(EvictionLinks& entry, const EvictionBlock& block) override;
-  void remove(EvictionLinks& entry) override;
-  void evict(EvictionLinks& entry, std::uint64_t key) override;
-  void touch(EvictionLinks& entry) override;
-  bool marks() const override { return tenants_[0].order->marks(); }
-  // `effort` for each tenant.
-  EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
-                        unsigned effort) override;
+  // The tenants whose blocks may be evicted, in this order.
+  TenantTurns turns() const;
   // Adds what this node has to the counts of all nodes.
   void add_to(std::vector<CacheStats::Tenant>& stats) const;
 
@@ -74,16 +75,12 @@ class TenantOrders final : public EvictionOrder {
   static constexpr std::uint32_t kNobody = CacheEntry::kMostTenants;
 
   struct Tenant {
-    std::unique_ptr<EvictionOrder> order;
     std::string name;
     double least = 0;
     double most = 1;
     std::uint64_t used = 0;  // bytes of frames
     std::uint64_t evictions = 0;
   };
-  Tenant& tenant_of(EvictionLinks& entry) {
-    return tenants_[static_cast<CacheEntry&>(entry).tenant];
-  }
   std::uint64_t share(double of_budget) const {
     return static_cast<std::uint64_t>(of_budget * static_cast<double>(budget_));
   }

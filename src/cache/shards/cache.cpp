@@ -259,7 +259,7 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
   options.budgets.insert(options.budgets.end(), options.chain.begin(), options.chain.end());
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
   HEADRACE_TRY_STATUS(check_shards(options));
-  HEADRACE_TRY_STATUS(TenantOrders::check(options.tenants));
+  HEADRACE_TRY_STATUS(TenantShares::check(options.tenants));
   const std::size_t shards = options.shards != 0
                                  ? options.shards
                                  : automatic(options, std::thread::hardware_concurrency());
