@@ -176,6 +176,7 @@ class Block {
  private:
   friend class CacheAccess;
   friend class CacheCore;
+  friend class TenantPins;
   std::optional<std::span<const std::byte>> look() const;
   bool is_writable() const;
   void let_go() noexcept;
@@ -211,6 +212,7 @@ class Block {
   bool missing_ = false;             // during its access
   bool hit_ = false;
   Writing writing_ = Writing::no;
+  std::uint8_t tenant_ = 0;  // counts it among its pins (CacheTenant::most_pinned); 0: none
 };
 
 // A user of a cache that shares its budgets with others (CacheOptions::tenants). A block belongs to
@@ -223,6 +225,15 @@ struct CacheTenant {
   // a block of its own is evicted, or its access is refused as without space. Pins end only with
   // their Blocks: for a sure `least`, `most` of each other tenant must leave it free.
   double most = 1;
+  // Share of all budgets together, 0 to 1, that the extents of its Blocks have at most. Beyond it
+  // an access gives a Block without a copy: exhausted. With less than 1, each of its accesses and
+  // releases takes a lock.
+  double most_pinned = 1;
+  // When space is short, tenants of a lower class lose what they have beyond their `least` first.
+  // One that asks loses its own blocks before those of a higher class: with least = 0 it may keep
+  // few more than it holds. Its copies are queued in this class, or in that of the access if that
+  // is lower; of those that wait, it gets every eighth piece (Priority).
+  Priority priority = Priority::demand;
 };
 
 // A tenant of one cache: Cache::tenant(). TenantId{}: accesses that name none, to objects without a
@@ -390,7 +401,7 @@ struct CacheOptions {
   // Users that share the budgets, at most 31. Each has an eviction order of its own. Without space,
   // the tenant with the most bytes beyond its `least` loses a block. Errors of create(): invalid:
   // no name or the same one twice, a share outside 0 to 1, least above most, a sum of `least` above
-  // 1, or with a `chain`.
+  // 1. In a `chain` the shares hold in each memory, and a move keeps the tenant.
   std::vector<CacheTenant> tenants = {};
   // Least size of the slabs from which frames are cut. Slabs have at least a 1024th of the node's
   // budget, up to 1 GiB. They are allocated when first needed.

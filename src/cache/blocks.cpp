@@ -75,14 +75,14 @@ void Locked::release_and_act() {
   for (const auto& then : work.thens) then();
 }
 
-ShardState::ShardState(Mover& to_use, CacheOptions wanted, const ObjectTenants& owners,
-                       std::size_t number, std::size_t shards)
+ShardState::ShardState(Mover& to_use, CacheOptions wanted, Accounts& accounts, std::size_t number,
+                       std::size_t shards)
     : mover(to_use),
       options(std::move(wanted)),
       destinations(mover.machine(), options.placement, nodes_of(options)),
       parts{.mover = mover,
             .options = options,
-            .owners = owners,
+            .accounts = accounts,
             .number = number,
             .shards = shards,
             .signals = signals,
@@ -143,7 +143,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
   ++shard_.signals.running;
   if (request.by_prefetch) ++counts.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
-  shard_.chain.make_way(request.node, request.extent, false);
+  shard_.chain.make_way(request.node, request.tenant, request.extent, false);
 }
 
 void Blocks::describe(CacheEntry& entry) {
@@ -166,7 +166,10 @@ bool Blocks::may_enter_index(const Range& range) {
 
 bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& options) {
   const bool ready = entry.now() == BlockState::ready;
-  if (!ready) promote(*entry.fill, options.priority);
+  if (!ready) {
+    const TenantId tenant = shard_.accounts.owners.of(extent.object, options.tenant);
+    promote(*entry.fill, priority_for(shard_.options.tenants, number_of(tenant), options.priority));
+  }
   const bool first = entry.by_prefetch && !entry.used;
   entry.used = 1;  // else a plan that passes over its items might drop it
   const bool by_plan = shard_.plans.use(range_of(extent), options);

@@ -113,7 +113,7 @@ struct Signals {
 struct Shard {
   Mover& mover;
   const CacheOptions& options;
-  const ObjectTenants& owners;
+  Accounts& accounts;
   const std::size_t number;
   const std::size_t shards;  // of the cache
   Signals& signals;
@@ -279,7 +279,7 @@ class Blocks {
 // The lock, and everything that it guards.
 struct ShardState {
   // Shard number `number` of `shards`. options.budgets are its own.
-  ShardState(Mover& mover, CacheOptions options, const ObjectTenants& owners, std::size_t number,
+  ShardState(Mover& mover, CacheOptions options, Accounts& accounts, std::size_t number,
              std::size_t shards);
 
   // Immutable after construction.

@@ -155,9 +155,9 @@ Status Slabs::reserve(std::uint16_t node) {
   }
 }
 
-CacheCore::CacheCore(Mover& mover, CacheOptions options, const ObjectTenants& owners,
-                     const void* cache, std::size_t shard, std::size_t shards)
-    : state_(mover, std::move(options), owners, shard, shards),
+CacheCore::CacheCore(Mover& mover, CacheOptions options, Accounts& accounts, const void* cache,
+                     std::size_t shard, std::size_t shards)
+    : state_(mover, std::move(options), accounts, shard, shards),
       fills_(state_, pump_),
       writes_(state_, fills_),
       slabs_(state_),
@@ -416,9 +416,9 @@ CacheStats CacheCore::stats(Histogram& wait_time, Histogram& copy_latency) const
     const MutexLock lock(state_.mutex);
     stats = state_.blocks.counts;
     stats.hits += state_.hits.readers.hits();
-    const Hits::ByTenant pinned = state_.hits.pinned_bytes();
-    stats.bytes_pinned = Bytes{std::accumulate(pinned.begin(), pinned.end(), std::uint64_t{0}) -
-                               state_.chain.pinned_bytes()};
+    Hits::ByTenant pinned = state_.hits.pinned_bytes();
+    state_.chain.subtract_pinned(pinned);
+    stats.bytes_pinned = Bytes{std::accumulate(pinned.begin(), pinned.end(), std::uint64_t{0})};
     stats.tenants = state_.space.tenants(pinned);
     stats.blocks = state_.hits.index.size();
     for (const Space::Node& node : state_.space.nodes()) {

@@ -126,7 +126,7 @@ Error foreign_tenant();
 class CacheCore {
  public:
   // Shard number `shard` of `shards` of `cache`. options.budgets are its own.
-  CacheCore(Mover& mover, CacheOptions options, const ObjectTenants& owners, const void* cache,
+  CacheCore(Mover& mover, CacheOptions options, Accounts& accounts, const void* cache,
             std::size_t shard, std::size_t shards);
   // Requires: all shards are at rest, and no Block is left.
   ~CacheCore();
@@ -181,12 +181,12 @@ class CacheCore {
   // For the handles.
   Fills& fills() { return fills_; }
   void pin_again(CacheEntry& entry);
+  TenantPins& pins() { return state_.parts.accounts.pins; }
   // `slot` null: the pin was counted. `own`: this thread's slot, empty already.
   void unpin(CacheEntry& entry, PinSlot* slot, bool own);
   void end_write(CacheEntry& entry, bool wrote);
   bool writable() const { return state_.options.writable; }
   const Readers& readers() const { return state_.hits.readers; }
-  bool in_callback() const { return state_.mover.in_callback(); }
   NodeId node_of(const CacheEntry& entry) const { return state_.options.budgets[entry.node].first; }
   Error why(const Block& block) const;
 

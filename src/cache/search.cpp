@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search for the space of one block. A table in docs/design/cache/space.md has its order.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cache/blocks.h"
@@ -43,17 +44,12 @@ class SpaceSearch {
     bool from(CacheEntry& victim);
   };
 
-  bool keeps(const CacheEntry& entry) const {
-    return node_.tenants != nullptr && node_.tenants->keeps(entry);
-  }
-  bool keeps(std::span<Frame* const> frames) const {
-    return node_.tenants != nullptr && node_.tenants->keeps(frames);
-  }
   auto droppable(bool planned_too) const {
     return [this, planned_too](Frame& frame) {
-      return entry_of(frame).droppable(planned_too) && !keeps(entry_of(frame));
+      return entry_of(frame).droppable(planned_too) && !node_.keeps(entry_of(frame));
     };
   }
+  void make_way() { shard_.chain.make_way(request_.node, request_.tenant, request_.extent, true); }
   bool take();
   bool evict_bytes();
   bool evict_one();
@@ -61,7 +57,7 @@ class SpaceSearch {
   bool evict_own_victim();
   bool evict_own_planned();
   bool evict_row();
-  bool search_row(unsigned effort);
+  bool search_row(unsigned effort, std::optional<std::uint32_t> tenant = {});
   void count_pins_in_slots();
   bool evict_similar(std::uint32_t tenant);
   bool evict_victim();
@@ -99,7 +95,9 @@ bool Space::go_on_in_chain(SpaceRequest& request) const {
   }
   request.last_resort = !request.last_resort;
   shard_.chain.hurry();  // moves hold blocks that could be evicted
-  const auto large = [&](const Node& node) { return request.extent.length.value <= node.budget; };
+  const auto large = [&](const Node& node) {
+    return node.may_hold(request.tenant, request.extent.length.value);
+  };
   const auto found = std::ranges::find_if(nodes_, large);
   request.node =
       found == nodes_.end() ? std::uint16_t{0} : static_cast<std::uint16_t>(found - nodes_.begin());
@@ -108,14 +106,19 @@ bool Space::go_on_in_chain(SpaceRequest& request) const {
 
 Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   using Outcome = Space::Outcome;
+  const bool demotes = !node_.last && !request_.last_resort;
   if (node_.tenants != nullptr) {
     node_.tenants->ask(request_.tenant, length_, node_.budget);
+    if (demotes && node_.tenants->is_full()) {
+      make_way();
+      return Outcome::none;
+    }
     if (!evict_own()) return Outcome::none;
   }
   if (take()) return Outcome::found;
   if ((wanted = space_.growth(request_))) return Outcome::growth;
-  if (!node_.last && !request_.last_resort) {
-    shard_.chain.make_way(request_.node, request_.extent, true);
+  if (demotes) {
+    make_way();
     return node_.growing > 0 ? Outcome::growing : Outcome::none;
   }
   if (!request_.by_prefetch && space_.was_refused(node_, request_.extent) &&
@@ -189,7 +192,7 @@ bool SpaceSearch::evict_bytes() {
 bool SpaceSearch::evict_one() {
   const auto accept = [this](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
-    return entry.droppable(false) && !keeps(entry);
+    return entry.droppable(false) && !node_.keeps(entry);
   };
   CacheEntry* const victim = shard_.candidates.choose(node_, accept, Space::kEffort);
   if (victim == nullptr) return false;
@@ -244,7 +247,7 @@ bool SpaceSearch::Rows::from(CacheEntry& victim) {
   const auto may = [&](Frame& frame) { return effort > 0 && effort-- > 0 && droppable(frame); };
   return search.node_.frames.find_row(victim, search.length_, search.request_.extent.offset, may,
                                       search.space_.row_) &&
-         !search.keeps(search.space_.row_.frames);
+         !search.node_.keeps(search.space_.row_.frames);
 }
 
 // Evicts a row of blocks around a victim. If all blocks have one size, the row is one block.
@@ -253,13 +256,16 @@ bool SpaceSearch::evict_row() {
   for (const std::uint32_t tenant : node_.turns()) {
     if (evict_similar(tenant)) return true;
     if (space_.choose_victims(node_, tenant) && evict_similar(tenant)) return true;
+    // It has too few blocks to choose some ahead. The next tenant must not lose one instead.
+    const bool few = space_.most_victims(node_.queues[tenant]) == 0;
+    if (node_.tenants != nullptr && few && search_row(Space::kEffort, tenant)) return true;
     if (passed_enough_) break;
   }
   return evict_victim() || search_row(Space::kEffort);
 }
 
-// Like evict_row(), but only with blocks that the order offers, at most `effort`.
-bool SpaceSearch::search_row(unsigned effort) {
+// Like evict_row(), but only with blocks that the order offers, at most `effort` of each tenant.
+bool SpaceSearch::search_row(unsigned effort, std::optional<std::uint32_t> tenant) {
   Rows rows{*this};
   unsigned offered = 0;
   const auto accept = [&](EvictionLinks& links) {
@@ -269,7 +275,10 @@ bool SpaceSearch::search_row(unsigned effort) {
   // A row that a slot pins is known to be pinned the next time.
   for (unsigned tries = Space::kEffort; tries > 0; --tries) {
     offered = 0;
-    if (shard_.candidates.choose(node_, accept, effort) == nullptr) {
+    const CacheEntry* const found = tenant
+                                        ? shard_.candidates.choose(node_, *tenant, accept, effort)
+                                        : shard_.candidates.choose(node_, accept, effort);
+    if (found == nullptr) {
       if (rows.effort > 0)
         node_.search.offered += offered < effort ? kOffers * node_.frames.count() : offered;
       return false;
@@ -301,7 +310,7 @@ bool SpaceSearch::evict_similar(std::uint32_t tenant) {
   for (std::size_t i = victims.size(); i-- > 0;) {
     CacheEntry& victim = *victims[i];
     if (victim.has(CacheEntry::kUncounted)) continue;
-    if (!victim.droppable(false) || victim.visited || keeps(victim)) {
+    if (!victim.droppable(false) || victim.visited || node_.keeps(victim)) {
       space_.spare(victim);
       continue;
     }
@@ -370,7 +379,8 @@ bool SpaceSearch::evict_in_slab(bool planned_too) {
     if (!node_.frames.find_row(*slab.lowest, length_, request_.extent.offset, may, space_.row_)) {
       continue;  // too small for its alignment
     }
-    if (keeps(space_.row_.frames) || !shard_.hits.may_go(space_.row_.frames, planned_too)) continue;
+    if (node_.keeps(space_.row_.frames) || !shard_.hits.may_go(space_.row_.frames, planned_too))
+      continue;
     take_row();
     return true;
   }
@@ -405,7 +415,7 @@ bool SpaceSearch::free_slabs(bool planned_too) {
     const auto chosen = slabs_to_free(planned_too);
     if (chosen.empty()) return false;
     const std::vector<Frame*> frames = Space::frames_of(node_.frames, chosen);
-    if (keeps(frames)) return false;
+    if (node_.keeps(frames)) return false;
     if (!shard_.hits.may_go(frames, planned_too)) continue;
     for (const std::byte* begin : chosen) space_.free_slab(node_, begin);
     return true;

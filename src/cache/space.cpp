@@ -108,7 +108,7 @@ bool Space::pick_victims(Node& node, std::uint32_t tenant) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (entry.dirty != 0) shard_.blocks.make_due(entry, true);
     if (entry.chosen != 0 || !entry.droppable(false)) return false;
-    if (node.tenants != nullptr && node.tenants->keeps(entry)) return false;
+    if (node.keeps(entry)) return false;
     victims.push_back(&entry);
     entry.chosen = 1;
     return victims.size() >= most;
@@ -135,7 +135,8 @@ bool Space::choose_victims(Node& node, std::uint32_t tenant) {
     return false;
   }
   if (!pick_victims(node, tenant)) {
-    if (node.tenants != nullptr && queue.victims.empty()) queue.pause = kPause;
+    const bool vain = queue.victims.empty() && most_victims(queue) > 0;
+    if (vain && node.tenants != nullptr) queue.pause = kPause;
     return false;
   }
   shard_.hits.count_pins(queue.victims);

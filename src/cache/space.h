@@ -109,6 +109,26 @@ class Space {
       --queue_of(entry).blocks;
       if (tenants != nullptr) tenants->subtract(entry);
     }
+    // A demotion of the block is to begin, or has ended.
+    void leave(const CacheEntry& entry) {
+      leaving += entry.length;
+      if (tenants != nullptr) tenants->leave(entry);
+    }
+    void left(const CacheEntry& entry) {
+      leaving -= entry.length;
+      if (tenants != nullptr) tenants->left(entry);
+    }
+    // Whether the tenant that asks may not evict this one, or not all of these.
+    bool keeps(const CacheEntry& entry) const {
+      return tenants != nullptr && tenants->keeps(entry);
+    }
+    bool keeps(std::span<Frame* const> row) const {
+      return tenants != nullptr && tenants->keeps(row);
+    }
+    // Whether an empty memory would have space for a block of the tenant.
+    bool may_hold(std::uint32_t tenant, std::uint64_t length) const {
+      return length <= (tenants == nullptr ? budget : tenants->most(tenant, budget));
+    }
     Queue& queue_of(const CacheEntry& entry) { return queues[entry.tenant]; }
     // The tenants whose blocks may be evicted for the one that asks, in this order.
     TenantTurns turns() const {

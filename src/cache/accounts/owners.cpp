@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "cache/accounts/tenants.h"
-
 namespace headrace {
 
 // Bounded also while another thread changes the table.

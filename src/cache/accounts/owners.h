@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "cache/accounts/tenants.h"
 #include "core/mutex.h"
 #include "headrace/cache.h"
 
@@ -50,6 +51,14 @@ class ObjectTenants {
   std::size_t count_ GUARDED_BY(mutex_) = 0;                       // objects in it
   std::atomic<const Table*> table_{nullptr};
   std::atomic<std::uint64_t> version_{0};
+};
+
+// Shared by the shards of a cache. Thread-safe.
+struct Accounts {
+  explicit Accounts(const CacheOptions& options) : pins(options) {}
+
+  ObjectTenants owners;
+  TenantPins pins;
 };
 
 }  // namespace headrace

@@ -3,9 +3,11 @@
 //
 // A block of another tenant may be evicted only from what that tenant has beyond its `least`. The
 // victim is a block of the tenant with the most bytes beyond it, the one that asks included with
-// the bytes that it asks for. A tenant at its `most` gets only blocks of its own.
+// the bytes that it asks for. Tenants of lower priority lose theirs first. A tenant at its `most`
+// gets only blocks of its own.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -14,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/structures/entry.h"
@@ -24,6 +27,13 @@ namespace headrace {
 inline std::uint32_t number_of(TenantId tenant) { return static_cast<std::uint32_t>(tenant); }
 inline bool has_tenant(const CacheOptions& options, TenantId tenant) {
   return number_of(tenant) <= options.tenants.size();
+}
+
+// The priority of a copy for a tenant: its own, if that is lower.
+inline Priority priority_for(const std::vector<CacheTenant>& tenants, std::uint32_t tenant,
+                             Priority asked) {
+  const std::size_t named = std::size_t{tenant} - 1;
+  return named < tenants.size() ? std::max(asked, tenants[named].priority) : asked;
 }
 
 // Numbers of tenants, in an order.
@@ -46,6 +56,14 @@ class TenantShares {
   // A block gets or loses its frame.
   void add(const CacheEntry& entry) { tenants_[entry.tenant].used += entry.length; }
   void subtract(const CacheEntry& entry) { tenants_[entry.tenant].used -= entry.length; }
+  // A block is on its way to another memory, or no longer: others cannot take it too.
+  void leave(const CacheEntry& entry) { tenants_[entry.tenant].leaving += entry.length; }
+  void left(const CacheEntry& entry) { tenants_[entry.tenant].leaving -= entry.length; }
+  std::uint64_t leaving(std::uint32_t tenant) const { return tenants_[tenant].leaving; }
+  std::uint64_t used(std::uint32_t tenant) const { return tenants_[tenant].used; }
+  std::uint64_t most(std::uint32_t tenant, std::uint64_t budget) const {
+    return share(tenants_[tenant].most, budget);
+  }
   // From now on turns(), keeps() and is_full() are for a tenant that wants `bytes` more.
   void ask(std::uint32_t tenant, std::uint64_t bytes, std::uint64_t budget) {
     asks_ = tenant;
@@ -78,18 +96,64 @@ class TenantShares {
     std::string name;
     double least = 0;
     double most = 1;
-    std::uint64_t used = 0;  // bytes of frames
+    Priority priority = Priority::demand;
+    std::uint64_t used = 0;     // bytes of frames
+    std::uint64_t leaving = 0;  // bytes of those
     std::uint64_t evictions = 0;
   };
-  std::uint64_t share(double of_budget) const {
-    return static_cast<std::uint64_t>(of_budget * static_cast<double>(budget_));
+  static std::uint64_t share(double of_budget, std::uint64_t budget) {
+    return static_cast<std::uint64_t>(of_budget * static_cast<double>(budget));
   }
+  std::uint64_t most() const { return most(asks_, budget_); }
   std::int64_t beyond_least(std::uint32_t number) const;
 
   std::vector<Tenant> tenants_;
   std::uint32_t asks_ = kNobody;
   std::uint64_t wanted_ = 0;
   std::uint64_t budget_ = 0;
+};
+
+// The bytes of the Blocks of tenants with a bound for them (CacheTenant::most_pinned). Thread-safe.
+class TenantPins {
+ public:
+  // Options with all budgets, also of a chain.
+  explicit TenantPins(const CacheOptions& options);
+
+  // Whether some tenant has a bound.
+  bool any() const { return any_; }
+  bool bounds(TenantId tenant) const { return any_ && pins_of(tenant) != nullptr; }
+  // Ignores a node without a budget. Calls are made one after the other.
+  void set_budget(NodeId node, Bytes budget);
+  // Reserves the bytes of a Block. False: they would be beyond the bound.
+  bool reserve(TenantId tenant, Bytes bytes);
+  // A Block without a copy, which says so.
+  Block refused(CacheCore& core, const Extent& extent, TenantId tenant) const;
+  // The Block counts until its release. Returns the reserved bytes if it has no copy.
+  void charge(Block& block, TenantId tenant);
+  // Counts a clone, which cannot be refused.
+  void add(Block& block, std::uint8_t tenant);
+  void release(const Block& block);
+
+ private:
+  struct Pins {
+    std::string name;
+    double most = 1;
+    std::atomic<std::uint64_t> bytes{0};
+  };
+  // Null: it has no bound.
+  Pins* pins_of(TenantId tenant) const {
+    if (number_of(tenant) >= count_ || pins_[number_of(tenant)].most >= 1) return nullptr;
+    return &pins_[number_of(tenant)];
+  }
+  std::uint64_t most(const Pins& pins) const {
+    return static_cast<std::uint64_t>(pins.most * static_cast<double>(all_budgets_.load()));
+  }
+
+  const std::size_t count_;
+  const std::unique_ptr<Pins[]> pins_;
+  bool any_ = false;  // immutable after construction
+  std::vector<std::pair<NodeId, Bytes>> budgets_;
+  std::atomic<std::uint64_t> all_budgets_{0};
 };
 
 // The accesses of each tenant. Threads count in different cache lines. Thread-safe.

@@ -80,6 +80,29 @@ TEST_F(TenantSharesTest, TenantAtItsMost_IsOfferedItsOwn) {
   EXPECT_FALSE(shares.may_fit());
 }
 
+TEST_F(TenantSharesTest, LowerPriority_GivesWayFirstWithWhatIsBeyondItsLeast) {
+  shares = TenantShares({.tenants = {{.name = "a"},
+                                     {.name = "b", .least = 0.1, .priority = Priority::migration},
+                                     {.name = "c", .priority = Priority::prefetch}}});
+  add(1, 600);
+  CacheEntry& low = add(2, 150);
+  add(3, 200);
+  shares.ask(1, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{2, 3, 1}));
+  shares.subtract(low);
+  low.length = 100;
+  shares.add(low);
+  shares.ask(1, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{3, 1})) << "100 are guaranteed";
+  shares.ask(2, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{2, 3, 1})) << "its own go first";
+  shares.subtract(low);
+  low.length = 50;
+  shares.add(low);
+  shares.ask(2, 50, kBudget);
+  EXPECT_EQ(turns(), (Turns{3, 1, 2})) << "within its least";
+}
+
 TEST(TenantCountsTest, ThreadsCountEachAccessOnce) {
   TenantCounts counts({{.name = "a"}});
   {

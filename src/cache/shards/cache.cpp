@@ -49,9 +49,6 @@ Status check_chain(const CacheOptions& options) {
                 "{} budgets above a chain; give one, and each of several a cache of its own",
                 options.budgets.size());
   }
-  if (!options.tenants.empty()) {
-    return fail(ErrorCode::invalid, "tenants in a chain; leave one of both out");
-  }
   return {};
 }
 
@@ -114,7 +111,8 @@ Block::Block(Block&& other) noexcept
       refusal_(std::exchange(other.refusal_, Refusal::none)),
       missing_(other.missing_),
       hit_(std::exchange(other.hit_, false)),
-      writing_(std::exchange(other.writing_, Writing::no)) {}
+      writing_(std::exchange(other.writing_, Writing::no)),
+      tenant_(std::exchange(other.tenant_, std::uint8_t{0})) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -143,6 +141,7 @@ Block Block::clone() const {
   copy.refused_budget_ = refused_budget_;
   if (entry_ != nullptr) {
     cache_->pin_again(*entry_);
+    if (tenant_ != 0) cache_->pins().add(copy, tenant_);
     copy.entry_ = entry_;
   }
   return copy;
@@ -168,7 +167,7 @@ inline Status Block::wait_for_end(Nanoseconds timeout) const {
     if (now()) return {};
     HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   } else if (entry_ != nullptr) {
-    if (entry_->now() == BlockState::filling && cache_->in_callback()) {
+    if (entry_->now() == BlockState::filling && cache_->fills().in_callback()) {
       return fail(ErrorCode::invalid, kInCallback, "wait()");
     }
     const BlockState state = cache_->fills().wait(*entry_, timeout, waited_);
@@ -279,7 +278,8 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     : mover_(mover),
       reserve_checked_(options.reserve && !options.allocate),
       writable_(options.writable),
-      tenants_(options.tenants.size()),
+      tenants_(options.tenants),
+      accounts_(options),
       syncs_(mover.waiting()),
       stretches_(std::bit_floor(std::clamp(smallest_budget(options).value / shards / kStretches,
                                            kShortest, kLongest)),
@@ -291,7 +291,8 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
       largest_ = std::max(largest_.load(), budget.value);
     }
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
-    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), owners_, this, i, shards));
+    cores_.push_back(
+        std::make_unique<CacheCore>(mover, std::move(own), accounts_, this, i, shards));
   }
   if (!options.tenants.empty() || options.curve) {
     counts_ = std::make_unique<TenantCounts>(options.tenants);
@@ -394,7 +395,7 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
     HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }
   for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->forget(object, patience));
-  if (here()) owners_.set(object.id(), {});
+  if (here()) accounts_.owners.set(object.id(), {});
   return {};
 }
 
@@ -438,6 +439,7 @@ Status CacheShards::resize(NodeId node, Bytes budget) {
     Status resized = cores_[i]->resize(node, share(budget, i));
     if (!resized && first) first = std::move(resized);
   }
+  accounts_.pins.set_budget(node, budget);
   return first;
 }
 

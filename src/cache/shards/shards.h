@@ -113,6 +113,7 @@ class CacheShards {
   Extent to_fetch(const Extent& extent) const;
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
+  Block access_charged(const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
   void note_length(Bytes length);
   PrefetchOptions of_shard(PrefetchOptions options) const;
@@ -125,8 +126,8 @@ class CacheShards {
   Mover& mover_;
   const bool reserve_checked_;  // growth is compared with the free memory
   const bool writable_;
-  const std::size_t tenants_;  // with a name
-  ObjectTenants owners_;
+  const std::vector<CacheTenant> tenants_;
+  Accounts accounts_;
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   Syncs syncs_;                                    // of files that were written
