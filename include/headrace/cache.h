@@ -204,15 +204,16 @@ class Block {
   std::atomic<CacheEntry*>* slot_ = nullptr;  // the slot that pins it; null: counted in the entry
   const std::byte* bytes_ = nullptr;          // known from the start; null: use look()
   Extent extent_;
-  std::unique_ptr<Error> refused_;   // for Refusal::told
-  mutable Nanoseconds waited_{0};    // so far, by wait() calls that timed out
-  Bytes refused_budget_;             // the node's budget at the refusal
-  std::uint16_t refused_by_ = 0;     // the cache's number of the node
+  std::unique_ptr<Error> refused_;  // for Refusal::told
+  mutable Nanoseconds waited_{0};   // so far, by wait() calls that timed out
+  Bytes refused_budget_;            // the node's budget at the refusal
+  // Without an entry: the cache's number of the node that refused. With one: the tenant that counts
+  // it among its pins (CacheTenant::most_pinned); 0: none.
+  std::uint16_t node_or_tenant_ = 0;
   Refusal refusal_ = Refusal::none;  // why there is no entry
   bool missing_ = false;             // during its access
   bool hit_ = false;
   Writing writing_ = Writing::no;
-  std::uint8_t tenant_ = 0;  // counts it among its pins (CacheTenant::most_pinned); 0: none
 };
 
 // A user of a cache that shares its budgets with others (CacheOptions::tenants). A block belongs to

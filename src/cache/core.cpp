@@ -227,6 +227,15 @@ void CacheCore::unpin(CacheEntry& entry, PinSlot* slot, bool own) {
   pump_.pump_if_due(false);
 }
 
+// Apart from Block::let_go(), which would otherwise take 6 instructions more in each hit.
+void TenantPins::let_go(const Block& block) noexcept {
+  CacheCore& cache = *block.cache_;
+  cache.pins().release(block);
+  using Writing = Block::Writing;
+  if (block.writing_ == Writing::no) return cache.unpin(*block.entry_, nullptr, false);
+  cache.end_write(*block.entry_, block.writing_ == Writing::has);
+}
+
 Error without_space(const Shard& shard, NodeId node, Bytes length, Bytes budget) {
   const std::string part = shard.shards > 1 ? fmt::format(" (one of {} shards)", shard.shards) : "";
   if (length > budget) {
@@ -274,7 +283,7 @@ Error CacheCore::why(const Block& block) const {
     case Refusal::too_large:
     case Refusal::no_space: break;
   }
-  const NodeId node = state_.options.budgets[block.refused_by_].first;
+  const NodeId node = state_.options.budgets[block.node_or_tenant_].first;
   return without_space(state_.parts, node, block.extent_.length, block.refused_budget_);
 }
 

@@ -179,20 +179,20 @@ Block TenantPins::refused(CacheCore& core, const Extent& extent, TenantId tenant
 
 // A pin in a slot becomes a counted one, so that the release does not take its short way.
 void TenantPins::charge(Block& block, TenantId tenant) {
+  if (block.entry_ == nullptr) {
+    pins_of(tenant)->bytes -= block.extent_.length.value;
+    return;
+  }
   if (block.slot_ != nullptr) block = block.clone();
-  block.tenant_ = static_cast<std::uint8_t>(tenant);
-  if (block.entry_ != nullptr) return;
-  release(block);
-  block.tenant_ = 0;
+  block.node_or_tenant_ = static_cast<std::uint16_t>(tenant);
 }
 
-void TenantPins::add(Block& block, std::uint8_t tenant) {
-  pins_of(static_cast<TenantId>(tenant))->bytes += block.extent_.length.value;
-  block.tenant_ = tenant;
+void TenantPins::add(const Block& block) {
+  pins_of(static_cast<TenantId>(block.node_or_tenant_))->bytes += block.extent_.length.value;
 }
 
 void TenantPins::release(const Block& block) {
-  pins_of(static_cast<TenantId>(block.tenant_))->bytes -= block.extent_.length.value;
+  pins_of(static_cast<TenantId>(block.node_or_tenant_))->bytes -= block.extent_.length.value;
 }
 
 TenantCounts::TenantCounts(const std::vector<CacheTenant>& tenants)

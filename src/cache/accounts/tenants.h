@@ -131,8 +131,10 @@ class TenantPins {
   // The Block counts until its release. Returns the reserved bytes if it has no copy.
   void charge(Block& block, TenantId tenant);
   // Counts a clone, which cannot be refused.
-  void add(Block& block, std::uint8_t tenant);
+  void add(const Block& block);
   void release(const Block& block);
+  // Releases a Block that counts. Defined in core.cpp.
+  [[gnu::cold, gnu::noinline]] static void let_go(const Block& block) noexcept;
 
  private:
   struct Pins {

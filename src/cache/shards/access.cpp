@@ -502,7 +502,7 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   using Refusal = Block::Refusal;
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
-  block.refused_by_ = request.node;
+  block.node_or_tenant_ = request.node;
   block.refused_budget_ = Bytes{node.budget};
 }
 
@@ -590,7 +590,7 @@ void Block::let_go() noexcept {
   const bool own = slot_ != nullptr && Readers::own(*slot_);
   if (own && cache_->readers().unpin(*slot_)) [[likely]]
     return;
-  if (tenant_ != 0) cache_->pins().release(*this);
+  if (node_or_tenant_ != 0) return TenantPins::let_go(*this);
   if (writing_ != Writing::no) return cache_->end_write(*entry_, writing_ == Writing::has);
   cache_->unpin(*entry_, slot_, own);
 }

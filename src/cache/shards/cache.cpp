@@ -107,12 +107,11 @@ Block::Block(Block&& other) noexcept
       refused_(std::move(other.refused_)),
       waited_(std::exchange(other.waited_, Nanoseconds{0})),
       refused_budget_(other.refused_budget_),
-      refused_by_(other.refused_by_),
+      node_or_tenant_(other.node_or_tenant_),
       refusal_(std::exchange(other.refusal_, Refusal::none)),
       missing_(other.missing_),
       hit_(std::exchange(other.hit_, false)),
-      writing_(std::exchange(other.writing_, Writing::no)),
-      tenant_(std::exchange(other.tenant_, std::uint8_t{0})) {}
+      writing_(std::exchange(other.writing_, Writing::no)) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -137,11 +136,11 @@ Block Block::clone() const {
   copy.hit_ = hit_;
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   copy.refusal_ = refusal_;
-  copy.refused_by_ = refused_by_;
+  copy.node_or_tenant_ = node_or_tenant_;
   copy.refused_budget_ = refused_budget_;
   if (entry_ != nullptr) {
     cache_->pin_again(*entry_);
-    if (tenant_ != 0) cache_->pins().add(copy, tenant_);
+    if (node_or_tenant_ != 0) cache_->pins().add(copy);
     copy.entry_ = entry_;
   }
   return copy;
