@@ -537,6 +537,7 @@ void bind_cache(nb::module_& m) {
   bind_block(m);
   bind_prefetch(m);
   bind_explanation(m);
+  bind_cache_tenant(m);
   bind_cache_class(m);
 }
 
