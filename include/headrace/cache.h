@@ -176,6 +176,7 @@ class Block {
  private:
   friend class CacheAccess;
   friend class CacheCore;
+  friend class TenantPins;
   std::optional<std::span<const std::byte>> look() const;
   bool is_writable() const;
   void let_go() noexcept;
@@ -203,10 +204,12 @@ class Block {
   std::atomic<CacheEntry*>* slot_ = nullptr;  // the slot that pins it; null: counted in the entry
   const std::byte* bytes_ = nullptr;          // known from the start; null: use look()
   Extent extent_;
-  std::unique_ptr<Error> refused_;   // for Refusal::told
-  mutable Nanoseconds waited_{0};    // so far, by wait() calls that timed out
-  Bytes refused_budget_;             // the node's budget at the refusal
-  std::uint16_t refused_by_ = 0;     // the cache's number of the node
+  std::unique_ptr<Error> refused_;  // for Refusal::told
+  mutable Nanoseconds waited_{0};   // so far, by wait() calls that timed out
+  Bytes refused_budget_;            // the node's budget at the refusal
+  // Without an entry: the cache's number of the node that refused. With one: the tenant that counts
+  // it among its pins (CacheTenant::most_pinned); 0: none.
+  std::uint16_t node_or_tenant_ = 0;
   Refusal refusal_ = Refusal::none;  // why there is no entry
   bool missing_ = false;             // during its access
   bool hit_ = false;
@@ -223,10 +226,20 @@ struct CacheTenant {
   // a block of its own is evicted, or its access is refused as without space. Pins end only with
   // their Blocks: for a sure `least`, `most` of each other tenant must leave it free.
   double most = 1;
+  // Share of all budgets together, 0 to 1, that the extents of its Blocks have at most. Beyond it
+  // an access gives a Block without a copy: exhausted. With less than 1, each of its accesses and
+  // releases takes a lock.
+  double most_pinned = 1;
+  // When space is short, tenants of a lower class lose what they have beyond their `least` first.
+  // One that asks loses its own blocks before those of a higher class: with least = 0 it may keep
+  // few more than it holds. Its copies are queued in this class, or in that of the access if that
+  // is lower; of those that wait, it gets every eighth piece (Priority).
+  Priority priority = Priority::demand;
 };
 
-// A tenant of one cache: Cache::tenant(). TenantId{}: accesses that name none. They share what is
-// left, as a tenant without a name with least = 0 and most = 1.
+// A tenant of one cache: Cache::tenant(). TenantId{}: accesses that name none, to objects without a
+// tenant (Cache::set_tenant). They share what is left, as a tenant without a name with least = 0
+// and most = 1.
 enum class TenantId : std::uint8_t {};
 
 // The expected use of a copy that an access starts. A copy that exists already keeps its place.
@@ -255,7 +268,8 @@ struct AccessOptions {
   // file; timed_out: see lock_timeout.
   bool write = false;
   Keep keep = Keep::normal;
-  // The tenant that accesses. Errors of the Block's wait: invalid: it is of another cache.
+  // The tenant that accesses; TenantId{}: the tenant of the object, if it has one. Errors of the
+  // Block's wait: invalid: it is of another cache.
   TenantId tenant = {};
   // In a writable cache: how long access() waits for a Block that holds the bytes for writing, or,
   // with `write`, for any Block that holds them; and for write-backs that make space. In a callback
@@ -305,7 +319,8 @@ struct PrefetchOptions {
   // Only accesses that name the plan are uses of it, from the start. Otherwise this holds from the
   // first access that names it. Set this if earlier accesses by others read the same objects.
   bool named = false;
-  // The tenant that owns the fetched blocks. If it is of another cache, all extents are invalid.
+  // The tenant that owns the fetched blocks; TenantId{}: the tenant of each object, if it has one.
+  // If it is of another cache, all extents are invalid.
   TenantId tenant = {};
 };
 
@@ -387,7 +402,7 @@ struct CacheOptions {
   // Users that share the budgets, at most 31. Each has an eviction order of its own. Without space,
   // the tenant with the most bytes beyond its `least` loses a block. Errors of create(): invalid:
   // no name or the same one twice, a share outside 0 to 1, least above most, a sum of `least` above
-  // 1, or with a `chain`.
+  // 1. In a `chain` the shares hold in each memory, and a move keeps the tenant.
   std::vector<CacheTenant> tenants = {};
   // Least size of the slabs from which frames are cut. Slabs have at least a 1024th of the node's
   // budget, up to 1 GiB. They are allocated when first needed.
@@ -540,6 +555,10 @@ class Cache {
   CacheStats stats() const;
   // Errors: absent: CacheOptions::tenants has no such name.
   Result<TenantId> tenant(std::string_view name) const;
+  // From now on, accesses to `object` and plans of it that name no tenant are those of `tenant`.
+  // TenantId{} ends this, and so does forget(). Copies that exist keep their tenant. Errors:
+  // invalid: a tenant of another cache.
+  Status set_tenant(const Object& object, TenantId tenant);
   // The miss ratio by the budget, from the smallest budget on, as if extents were blocks of LRU. A
   // larger budget than the last one would not help. Empty before the first extent was accessed
   // twice. Errors: invalid: without CacheOptions::curve.

@@ -92,6 +92,11 @@ TenantId tenant_of(const CacheRef& self, const TenantName& name) {
   return name ? unwrap(self.owner->cache->tenant(*name)) : TenantId{};
 }
 
+void set_tenant(const CacheRef& self, const ObjectRef& object, const TenantName& tenant) {
+  if (self.owner->seen.add(object.object)) sweep(*self.owner);  // its tenant ends with it
+  unwrap(self.owner->cache->set_tenant(*object.object, tenant_of(self, tenant)));
+}
+
 BlockRef access(const CacheRef& self, const ExtentLike& extent, const AccessOptions& wanted) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const bool write = wanted.write;
@@ -495,6 +500,9 @@ void bind_cache_class(nb::module_& m) {
             self.owner->set_budget(node, budget);
           },
           "node"_a, "budget"_a, "Changes the budget of a node.")
+      .def("set_tenant", &set_tenant, "object"_a, "tenant"_a.none(),
+           "From now on, accesses to an object and plans of it that name no tenant are those of "
+           "`tenant`, a name of the cache's `tenants`. None ends this. Copies keep their tenant.")
       .def(
           "stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.")
       .def(
@@ -529,6 +537,7 @@ void bind_cache(nb::module_& m) {
   bind_block(m);
   bind_prefetch(m);
   bind_explanation(m);
+  bind_cache_tenant(m);
   bind_cache_class(m);
 }
 

@@ -53,6 +53,9 @@ namespace {
 // A node, a placement, or one as people write it.
 using CachePlace = std::variant<NodeId, Placement, std::string>;
 
+// The least and the most of a tenant, or all about it.
+using TenantShare = std::variant<std::pair<double, double>, CacheTenant>;
+
 // "gpu:dram" too, which no memory of its own can have.
 Placement parse_place(const Machine& machine, std::string_view text) {
   const std::size_t first = std::min(text.find(':'), text.size());
@@ -114,7 +117,8 @@ constexpr const char* kOptionsOfCache =
     "their stretch. `chain`: budgets of further memories, the fastest first: blocks are demoted to "
     "them instead of evicted, and promoted when accessed. `tenants`: users of the "
     "cache, by name: the share of each budget that others cannot take, and the most that it can "
-    "have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for "
+    "have, such as (0.25, 0.5), or a CacheTenant; accesses name their tenant. `curve`: sample "
+    "accesses for "
     "miss_ratio_curve(). `trace`: a file for the lives "
     "of blocks, which ui.perfetto.dev shows; complete when the cache is gone. "
     "`before_write_back`: called as f(extent, bytes) before each write-back, for a log that must "
@@ -123,6 +127,27 @@ constexpr const char* kOptionsOfCache =
 
 }  // namespace
 
+void bind_cache_tenant(nb::module_& m) {
+  nb::class_<CacheTenant>(m, "CacheTenant",
+                          "A user of a cache that shares its budgets with others: a value of the "
+                          "cache's `tenants`.")
+      .def(
+          "__init__",
+          [](CacheTenant* self, double least, double most, double most_pinned,
+             const Word<Priority>& priority) {
+            new (self) CacheTenant{.least = least,
+                                   .most = most,
+                                   .most_pinned = most_pinned,
+                                   .priority = priority.get()};
+          },
+          nb::kw_only(), "least"_a = 0.0, "most"_a = 1.0, "most_pinned"_a = 1.0,
+          "priority"_a = "demand",
+          "`least`: share of each budget that others cannot take. `most`: share that its copies "
+          "fill at most. `most_pinned`: share of all budgets together that its blocks hold at "
+          "most; with less than 1, its accesses take a lock. `priority`: lower ones give way first "
+          "beyond their `least`, and their copies are queued in that class.");
+}
+
 void bind_cache_options(nb::class_<CacheRef>& cache) {
   cache.def(
       "__init__",
@@ -130,7 +155,7 @@ void bind_cache_options(nb::class_<CacheRef>& cache) {
          const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
          const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve,
          std::size_t shards, bool writable, const Budgets& chain,
-         const std::map<std::string, std::pair<double, double>>& tenants, bool curve,
+         const std::map<std::string, TenantShare>& tenants, bool curve,
          const std::optional<std::filesystem::path>& trace, nb::handle before_write_back) {
         CacheOptions options{.budgets = budgets.all,
                              .chain = chain.all,
@@ -141,7 +166,12 @@ void bind_cache_options(nb::class_<CacheRef>& cache) {
                              .writable = writable};
         options.curve = curve;
         for (const auto& [name, share] : tenants) {
-          options.tenants.push_back({.name = name, .least = share.first, .most = share.second});
+          const auto* const pair = std::get_if<std::pair<double, double>>(&share);
+          CacheTenant tenant = pair == nullptr
+                                   ? std::get<CacheTenant>(share)
+                                   : CacheTenant{.least = pair->first, .most = pair->second};
+          tenant.name = name;
+          options.tenants.push_back(std::move(tenant));
         }
         new (self) CacheRef(make_cache(mover, std::move(options), placement, route, eviction, trace,
                                        before_write_back));

@@ -253,6 +253,7 @@ void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_block(nb::module_& m);
 void bind_cache_options(nb::class_<CacheRef>& cache);
+void bind_cache_tenant(nb::module_& m);
 void bind_cache_stats(nb::module_& m);
 void bind_gpu_arrays(nb::module_& m);
 void bind_user_source(nb::module_& m);

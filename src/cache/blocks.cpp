@@ -75,12 +75,14 @@ void Locked::release_and_act() {
   for (const auto& then : work.thens) then();
 }
 
-ShardState::ShardState(Mover& to_use, CacheOptions wanted, std::size_t number, std::size_t shards)
+ShardState::ShardState(Mover& to_use, CacheOptions wanted, Accounts& accounts, std::size_t number,
+                       std::size_t shards)
     : mover(to_use),
       options(std::move(wanted)),
       destinations(mover.machine(), options.placement, nodes_of(options)),
       parts{.mover = mover,
             .options = options,
+            .accounts = accounts,
             .number = number,
             .shards = shards,
             .signals = signals,
@@ -141,7 +143,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
   ++shard_.signals.running;
   if (request.by_prefetch) ++counts.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
-  shard_.chain.make_way(request.node, request.extent, false);
+  shard_.chain.make_way(request.node, request.tenant, request.extent, false);
 }
 
 void Blocks::describe(CacheEntry& entry) {
@@ -164,7 +166,10 @@ bool Blocks::may_enter_index(const Range& range) {
 
 bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& options) {
   const bool ready = entry.now() == BlockState::ready;
-  if (!ready) promote(*entry.fill, options.priority);
+  if (!ready) {
+    const TenantId tenant = shard_.accounts.owners.of(extent.object, options.tenant);
+    promote(*entry.fill, priority_for(shard_.options.tenants, number_of(tenant), options.priority));
+  }
   const bool first = entry.by_prefetch && !entry.used;
   entry.used = 1;  // else a plan that passes over its items might drop it
   const bool by_plan = shard_.plans.use(range_of(extent), options);
@@ -177,7 +182,7 @@ bool Blocks::use(CacheEntry& entry, const Extent& extent, const AccessOptions& o
     if (entry.planned > 0 || entry.by_next_use != 0) {
       entry.visited = true;  // enter() asks for it
     } else {
-      shard_.space.node(entry.node).order->touch(entry);
+      shard_.space.node(entry.node).queue_of(entry).order->touch(entry);
     }
   }
   if (entry.by_next_use != 0) shard_.candidates.sort(entry);
@@ -285,7 +290,7 @@ void Blocks::drop(CacheEntry& entry, CacheEvent::Kind why) {
   if (entry.moving != 0) shard_.chain.hurry();  // the move holds the bytes
   if (entry.by_prefetch && !entry.used) counts.wasted_bytes += Bytes{entry.length};
   ++(why == CacheEvent::Kind::invalidated ? counts.invalidations : counts.evictions);
-  TenantOrders* const tenants = shard_.space.node(entry.node).tenants;
+  TenantShares* const tenants = shard_.space.node(entry.node).tenants.get();
   if (tenants != nullptr && why == CacheEvent::Kind::evicted) tenants->count_eviction(entry);
   emit(why, entry.extent(), entry.by_prefetch);
   if (entry.pins == 0) {

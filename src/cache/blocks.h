@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/accounts/owners.h"
 #include "cache/candidates.h"
 #include "cache/chain.h"
 #include "cache/prefetch.h"
@@ -112,6 +113,7 @@ struct Signals {
 struct Shard {
   Mover& mover;
   const CacheOptions& options;
+  Accounts& accounts;
   const std::size_t number;
   const std::size_t shards;  // of the cache
   Signals& signals;
@@ -277,7 +279,8 @@ class Blocks {
 // The lock, and everything that it guards.
 struct ShardState {
   // Shard number `number` of `shards`. options.budgets are its own.
-  ShardState(Mover& mover, CacheOptions options, std::size_t number, std::size_t shards);
+  ShardState(Mover& mover, CacheOptions options, Accounts& accounts, std::size_t number,
+             std::size_t shards);
 
   // Immutable after construction.
   const Origin origin;

@@ -27,21 +27,24 @@ std::uint64_t key_of(const Range& range) {
 }  // namespace
 
 Candidates::Candidates(const Shard& shard)
-    : shard_(shard), next_uses_(shard.options.budgets.size()) {}
+    : shard_(shard),
+      tenants_(shard.options.tenants.size() + 1),
+      next_uses_(shard.options.budgets.size() * tenants_) {}
 
 void Candidates::enter(CacheEntry& entry, EvictionBlock::Use use) {
   using Use = EvictionBlock::Use;
   const auto ahead = entry.visited ? std::nullopt : shard_.plans.next_use(entry.range());
   if (ahead) shard_.space.spare(entry);
-  if (ahead || use == Use::used_up) return next_uses_[entry.node].insert(entry, ahead);
+  if (ahead || use == Use::used_up) return uses_of(entry).insert(entry, ahead);
   shard_.space.node(entry.node)
+      .queue_of(entry)
       .order->insert(entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
 }
 
 void Candidates::leave(CacheEntry& entry, bool evicted) {
-  EvictionOrder& order = *shard_.space.node(entry.node).order;
+  EvictionOrder& order = *shard_.space.node(entry.node).queue_of(entry).order;
   if (entry.by_next_use != 0) {
-    next_uses_[entry.node].remove(entry);
+    uses_of(entry).remove(entry);
   } else if (evicted) {
     order.evict(entry, key_of(entry.range()));
   } else {
@@ -76,28 +79,37 @@ bool Candidates::sort_some(NextUses& uses, std::size_t effort) {
 
 // First blocks that no plan will use any more. Then, while plans have more than half of the budget,
 // those with the furthest next uses; otherwise those of the order.
-CacheEntry* Candidates::choose(Space::Node& node, const Accept& accept, unsigned effort) {
-  NextUses& uses = next_uses_[shard_.space.number_of(node)];
+CacheEntry* Candidates::choose(Space::Node& node, std::uint32_t tenant, const Accept& accept,
+                               unsigned effort) {
+  const std::span<NextUses> all = uses_of(shard_.space.number_of(node));
+  NextUses& uses = all[tenant];
   sort_some(uses, kSorted);
   const std::uint64_t half = node.budget / 2;
-  const std::uint64_t planned = node.planned + uses.bytes();
-  CacheEntry* found = choose_by_next_use(node, accept, effort, planned > half ? planned - half : 0);
+  std::uint64_t planned = node.planned;
+  for (const NextUses& one : all) planned += one.bytes();
+  CacheEntry* found = choose_by_next_use(uses, accept, effort, planned > half ? planned - half : 0);
   if (found == nullptr && effort > 0) {
-    found = static_cast<CacheEntry*>(node.order->choose(accept, effort));
+    found = static_cast<CacheEntry*>(node.queues[tenant].order->choose(accept, effort));
   }
-  if (found == nullptr) found = choose_by_next_use(node, accept, effort, node.budget);
+  if (found == nullptr) found = choose_by_next_use(uses, accept, effort, node.budget);
   return found;
 }
 
+CacheEntry* Candidates::choose(Space::Node& node, const Accept& accept, unsigned effort) {
+  for (const std::uint32_t tenant : node.turns()) {
+    CacheEntry* const found = choose(node, tenant, accept, effort);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
 // Offers at most about `most` bytes of blocks with a next use.
-CacheEntry* Candidates::choose_by_next_use(Space::Node& node, const Accept& accept,
-                                           unsigned& effort, std::uint64_t most) {
-  NextUses& uses = next_uses_[shard_.space.number_of(node)];
+CacheEntry* Candidates::choose_by_next_use(NextUses& uses, const Accept& accept, unsigned& effort,
+                                           std::uint64_t most) {
   unsigned looks = kLooks;
   for (CacheEntry* next = uses.first(); next != nullptr && effort > 0 && looks > 0; --looks) {
     CacheEntry& entry = *next;
     next = uses.after(entry);
-    if (node.tenants != nullptr && node.tenants->keeps(entry)) continue;
     const bool droppable = entry.droppable(false);
     if (droppable && entry.chosen == 0) {
       const auto ahead = shard_.plans.next_use(entry.range());

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "cache/plans/next_uses.h"
@@ -31,18 +32,27 @@ class Candidates {
   void sort_again();
   // Sorts at most `effort` blocks of each memory. True: all are sorted.
   bool sort_some(std::size_t effort);
-  // Offers blocks in the order of their eviction until `accept` takes one or about `effort` were
-  // offered. Null: none was taken.
+  // Offers blocks of a tenant in the order of their eviction until `accept` takes one or about
+  // `effort` were offered. Null: none was taken.
   using Accept = std::function<bool(EvictionLinks&)>;
+  CacheEntry* choose(Space::Node& node, std::uint32_t tenant, const Accept& accept,
+                     unsigned effort);
+  // The same for each tenant whose turn it is.
   CacheEntry* choose(Space::Node& node, const Accept& accept, unsigned effort);
 
  private:
   bool sort_some(NextUses& uses, std::size_t effort);
-  CacheEntry* choose_by_next_use(Space::Node& node, const Accept& accept, unsigned& effort,
+  CacheEntry* choose_by_next_use(NextUses& uses, const Accept& accept, unsigned& effort,
                                  std::uint64_t most);
+  // The next uses in a memory, one set for each tenant.
+  std::span<NextUses> uses_of(std::size_t node) {
+    return std::span(next_uses_).subspan(node * tenants_, tenants_);
+  }
+  NextUses& uses_of(const CacheEntry& entry) { return uses_of(entry.node)[entry.tenant]; }
 
   const Shard& shard_;
-  std::vector<NextUses> next_uses_;  // by the number of the memory
+  const std::size_t tenants_;
+  std::vector<NextUses> next_uses_;
 };
 
 }  // namespace headrace

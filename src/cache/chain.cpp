@@ -15,7 +15,7 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
   if (from.moving != 0 || from.detached != 0 || from.now() != BlockState::ready) return;
   if (from.kept() || from.write_wanted != 0) return;
   Space::Node& node = shard_.space.node(from.node);
-  if (up ? node.top || from.length > shard_.space.node(0).budget : node.last) return;
+  if (up ? node.top || !shard_.space.node(0).may_hold(from.tenant, from.length) : node.last) return;
   CacheEntry& to = shard_.blocks.take(nullptr);
   to.object = from.object;
   to.id = from.id;
@@ -28,7 +28,7 @@ void Chain::begin(CacheEntry& from, bool up) noexcept try {
   shard_.space.spare(from);
   shard_.hits.pin(from);
   if (!up) {
-    node.leaving += from.length;
+    node.leave(from);
     hurry();
   }
 } catch (const std::bad_alloc&) {
@@ -52,31 +52,58 @@ void Chain::promote_soon(CacheEntry& entry) noexcept {
 
 bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
   Space::Node& node = shard_.space.node(number);
-  const auto may = [](Frame& frame) { return entry_of(frame).droppable(false); };
+  const auto may = [&](Frame& frame) {
+    return entry_of(frame).droppable(false) && !node.keeps(entry_of(frame));
+  };
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (entry.dirty != 0) shard_.blocks.make_due(entry);
-    return entry.droppable(false) &&
-           node.frames.find_row(entry, extent.length.value, extent.offset, may, row_);
+    return may(entry) &&
+           node.frames.find_row(entry, extent.length.value, extent.offset, may, row_) &&
+           !node.keeps(row_.frames);
   };
   if (shard_.candidates.choose(node, accept, PrefetchPlan::kSlice) == nullptr) return false;
   for (Frame* frame : row_.frames) begin(entry_of(*frame), false);
   return true;
 }
 
-void Chain::make_way(std::uint16_t number, const Extent& extent, bool urgent) noexcept try {
-  Space::Node& node = shard_.space.node(number);
-  if (node.last) return;
-  if (urgent && node.leaving < extent.length.value && !demote_row(number, extent)) return;
-  const std::uint64_t least = std::min(2 * extent.length.value, node.budget / 2);
-  const std::uint64_t free = std::max(node.budget / kFreeShare, least);
-  const std::uint64_t low = std::max(free / 2, std::min(free, kLeastFree * extent.length.value));
-  if (node.used + low <= node.budget + node.leaving) return;
+// `has(bytes)`: whether that much of the budget is free or will be. See kFreeShare.
+template <class Has>
+void Chain::keep_free(std::uint16_t number, const Extent& extent, std::uint64_t budget,
+                      const Has& has) {
+  const Space::Node& node = shard_.space.node(number);
+  const std::uint64_t least = std::min(2 * extent.length.value, budget / 2);
+  const std::uint64_t free = std::max(budget / kFreeShare, least);
+  if (has(std::max(free / 2, std::min(free, kLeastFree * extent.length.value)))) return;
   for (std::size_t rows = 0; rows < kMostRows; ++rows) {
     const std::uint64_t before = node.leaving;
-    if (node.used + free <= node.budget + node.leaving || !demote_row(number, extent)) return;
+    if (has(free) || !demote_row(number, extent)) return;
     if (node.leaving == before) return;  // no memory
   }
+}
+
+void Chain::make_way(std::uint16_t number, std::uint32_t tenant, const Extent& extent,
+                     bool urgent) noexcept try {
+  Space::Node& node = shard_.space.node(number);
+  const std::uint64_t length = extent.length.value;
+  if (node.last || !node.may_hold(tenant, length)) return;
+  if (node.tenants != nullptr) {
+    TenantShares& shares = *node.tenants;
+    const std::uint64_t most = shares.most(tenant, node.budget);
+    shares.ask(tenant, length, node.budget);
+    const bool full = shares.is_full();
+    if (urgent && full && shares.leaving(tenant) < length && !demote_row(number, extent)) return;
+    // It asks for as much as is to be free, so that only its own blocks are demoted for that.
+    keep_free(number, extent, most, [&](std::uint64_t bytes) {
+      shares.ask(tenant, bytes, node.budget);
+      return shares.used(tenant) + bytes <= most + shares.leaving(tenant);
+    });
+    shares.ask(tenant, length, node.budget);
+    if (full) return;
+  }
+  if (urgent && node.leaving < length && !demote_row(number, extent)) return;
+  keep_free(number, extent, node.budget,
+            [&](std::uint64_t bytes) { return node.used + bytes <= node.budget + node.leaving; });
 } catch (const std::bad_alloc&) {
 }
 
@@ -97,7 +124,7 @@ bool Chain::wanted(const CacheEntry& to) const {
 // The first memory from there on that has a gap; the last one evicts.
 Space::Outcome Chain::make_space(CacheEntry& to, std::optional<Growth>& growth) {
   const CacheEntry& from = *to.fill->from;
-  SpaceRequest request{.extent = from.extent()};
+  SpaceRequest request{.tenant = from.tenant, .extent = from.extent()};
   if (!to.fill->up) request.node = static_cast<std::uint16_t>(from.node + 1);
   for (;; ++request.node) {
     const auto found = shard_.space.make(to, request, growth);
@@ -157,7 +184,7 @@ void Chain::give_up(CacheEntry& to) {
   const bool up = to.fill->up;
   const bool evict = !up && wanted(to);
   shard_.blocks.give_unused(to);
-  if (!up) shard_.space.node(from.node).leaving -= from.length;
+  if (!up) shard_.space.node(from.node).left(from);
   release(from, evict);
 }
 
@@ -166,11 +193,10 @@ void Chain::end(CacheEntry& to, const Error* why) {
   const bool up = to.fill->up;
   moving_.remove(*to.fill);
   if (from.detached == 0) shard_.hits.count_pins(from);
-  const std::uint8_t left = from.node;
   const bool moved = why == nullptr && wanted(to);
   const bool evict = why != nullptr && !up;
   const Extent extent = from.extent();
-  if (!up) shard_.space.node(left).leaving -= from.length;
+  if (!up) shard_.space.node(from.node).left(from);
   if (moved) {
     shard_.blocks.replace(from, to);
   } else {
@@ -178,7 +204,7 @@ void Chain::end(CacheEntry& to, const Error* why) {
   }
   release(from, evict);
   if (moved) shard_.space.fit_budget_by(to.node, &to);
-  if (moved) make_way(to.node, extent, false);
+  if (moved) make_way(to.node, to.tenant, extent, false);
   shard_.space.released();
 }
 
@@ -191,14 +217,12 @@ void Chain::release(CacheEntry& from, bool evict) {
   shard_.blocks.unpin(from);
 }
 
-std::uint64_t Chain::pinned_bytes() const {
-  std::uint64_t bytes = 0;
+void Chain::subtract_pinned(Hits::ByTenant& bytes) const {
   for (const FillList* list : {&due_, &put_off_, &moving_}) {
     for (const Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
-      if (fill->from->pins == 1) bytes += fill->from->length;
+      if (fill->from->pins == 1) bytes[fill->from->tenant] -= fill->from->length;
     }
   }
-  return bytes;
 }
 
 void Moves::start_due(std::size_t rounds) noexcept {

@@ -12,6 +12,8 @@
 //     move never outlive them.
 // M4. A block that others hold or plan to use is not demoted. A block whose demotion failed is
 //     evicted, so that space is made in any case.
+//     A tenant's demotions count as gone from its bytes, so that no other tenant takes more than it
+//     has beyond its `least`.
 // M5. A block that is dirty, or held or wanted for writing, is not moved. The pin of M2 makes a
 //     writer wait for the end of a move, which it starts.
 // M6. In a writable cache a block that Blocks hold is not moved: a writer would not find their pins
@@ -59,7 +61,9 @@ class Chain {
   }
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
-  void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
+  // With tenants also those of the block's tenant, so that it stays below its `most`.
+  void make_way(std::uint16_t node, std::uint32_t tenant, const Extent& extent,
+                bool urgent) noexcept;
   // Blocks::clean_some() of this memory, and of the further ones of a chain.
   bool clean_some(std::uint16_t node);
   // Takes moves to submit, which are in flight from now on.
@@ -71,8 +75,8 @@ class Chain {
   Taken take_due(std::span<CacheEntry*> out);
   // The move to `entry` has ended. `why`: the error; null: success.
   void end(CacheEntry& entry, const Error* why);
-  // Bytes that are pinned by moves only.
-  std::uint64_t pinned_bytes() const;
+  // Subtracts the bytes that are pinned by moves only.
+  void subtract_pinned(Hits::ByTenant& bytes) const;
 
  private:
   // Bytes of a memory that is not the last one are free, so that misses and promotions find space:
@@ -86,6 +90,8 @@ class Chain {
 
   void begin(CacheEntry& from, bool up) noexcept;
   bool demote_row(std::uint16_t node, const Extent& extent);
+  template <class Has>
+  void keep_free(std::uint16_t node, const Extent& extent, std::uint64_t budget, const Has& has);
   bool wanted(const CacheEntry& to) const;
   Space::Outcome make_space(CacheEntry& to, std::optional<Growth>& growth);
   void start(CacheEntry& to);

@@ -121,12 +121,13 @@ class Spare {
 
 // The error of an access that found no space in the budget of a node.
 Error without_space(const Shard& shard, NodeId node, Bytes length, Bytes budget);
+Error foreign_tenant();
 
 class CacheCore {
  public:
   // Shard number `shard` of `shards` of `cache`. options.budgets are its own.
-  CacheCore(Mover& mover, CacheOptions options, const void* cache, std::size_t shard,
-            std::size_t shards);
+  CacheCore(Mover& mover, CacheOptions options, Accounts& accounts, const void* cache,
+            std::size_t shard, std::size_t shards);
   // Requires: all shards are at rest, and no Block is left.
   ~CacheCore();
   // Cancels plans, drops all blocks and waits for copies. Requires: only callbacks of copies use
@@ -180,12 +181,12 @@ class CacheCore {
   // For the handles.
   Fills& fills() { return fills_; }
   void pin_again(CacheEntry& entry);
+  TenantPins& pins() { return state_.parts.accounts.pins; }
   // `slot` null: the pin was counted. `own`: this thread's slot, empty already.
   void unpin(CacheEntry& entry, PinSlot* slot, bool own);
   void end_write(CacheEntry& entry, bool wrote);
   bool writable() const { return state_.options.writable; }
   const Readers& readers() const { return state_.hits.readers; }
-  bool in_callback() const { return state_.mover.in_callback(); }
   NodeId node_of(const CacheEntry& entry) const { return state_.options.budgets[entry.node].first; }
   Error why(const Block& block) const;
 

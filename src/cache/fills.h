@@ -35,6 +35,7 @@ class Fills {
   // time that one handle waits for its copy, over all calls.
   BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   void on_ready(CacheEntry& entry, std::function<void()> then);
+  bool in_callback() const { return state_.mover.in_callback(); }
   // A write-back has ended. `why`: the error; null: success.
   void written_back(CacheEntry& entry, const Error* why) noexcept;
   // The same for a move of a chain to `entry`.
@@ -85,12 +86,14 @@ class Started {
  public:
   static constexpr std::size_t kMost = 16;
 
-  explicit Started(Priority asked) : asked_(asked) {}
+  Started() = default;
   ~Started() { submit(); }
   Started(const Started&) = delete;
   Started& operator=(const Started&) = delete;
 
-  void add(Fills& fills, CacheEntry& entry) {
+  void add(Fills& fills, CacheEntry& entry, Priority asked) {
+    if (asked != asked_) submit();
+    asked_ = asked;
     blocks_[count_++] = {&fills, &entry};
     if (count_ == blocks_.size()) submit();
   }
@@ -103,7 +106,7 @@ class Started {
  private:
   void submit_all() noexcept;
 
-  const Priority asked_;
+  Priority asked_ = Priority::demand;  // of all of them
   std::array<std::pair<Fills*, CacheEntry*>, kMost> blocks_;
   std::size_t count_ = 0;
 };

@@ -214,10 +214,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const SpaceRequest request{.node = item.node,
-                             .tenant = number_of(plan.options.tenant),
-                             .extent = {item.object, item.bytes.offset, Bytes{run}},
-                             .by_prefetch = true};
+  const SpaceRequest request = request_for(item, run);
   spare = &shard_.blocks.take(spare);
   switch (shard_.space.make(*spare, request, wanted)) {
     case Space::Outcome::growth:
@@ -241,6 +238,17 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     adopt(plan.items[next], entry);
   }
   return &entry;
+}
+
+// For `bytes` from the item's first one on.
+SpaceRequest Prefetcher::request_for(const PlanItem& item, std::uint64_t bytes) const {
+  const std::uint32_t tenant =
+      number_of(shard_.accounts.owners.of(item.object, item.plan->options.tenant));
+  return {.node = item.node,
+          .tenant = tenant,
+          .extent = {item.object, item.bytes.offset, Bytes{bytes}},
+          .by_prefetch = true,
+          .priority = priority_for(shard_.options.tenants, tenant, Priority::prefetch)};
 }
 
 // Bytes of the adjacent pending items, from `item` on, that may be fetched as one block. The plan

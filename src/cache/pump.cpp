@@ -114,21 +114,23 @@ void Pump::start_plans(bool may_grow, std::size_t most) noexcept {
 
 void Pump::start_most(bool may_grow, std::size_t most) {
   Spare spare(state_);
-  Started all(Priority::prefetch);
+  Started all;
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* entry = nullptr;
+    Priority priority = Priority::prefetch;
     {
       const Locked lock(state_);
       // Not stored again: hits read the line.
       if (may_grow && state_.signals.growth_due.load()) state_.signals.growth_due = false;
       if (most > 0) entry = state_.plans.start_next(may_grow, spare.entry, wanted);
+      if (entry != nullptr) priority = entry->fill->priority;
       // A copy submitted after end_pump() might end there, and its end would begin the next
       // pump on this stack.
       if (entry == nullptr && !wanted && all.empty() && state_.plans.end_pump(most)) return;
     }
     if (entry != nullptr) {
-      all.add(fills_, *entry);
+      all.add(fills_, *entry, priority);
       --most;
     } else if (wanted) {
       slabs_.grow(*wanted);  // before a callback of what is submitted waits for this slab

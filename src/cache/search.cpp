@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search for the space of one block. A table in docs/design/cache/space.md has its order.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cache/blocks.h"
@@ -43,17 +44,12 @@ class SpaceSearch {
     bool from(CacheEntry& victim);
   };
 
-  bool keeps(const CacheEntry& entry) const {
-    return node_.tenants != nullptr && node_.tenants->keeps(entry);
-  }
-  bool keeps(std::span<Frame* const> frames) const {
-    return node_.tenants != nullptr && node_.tenants->keeps(frames);
-  }
   auto droppable(bool planned_too) const {
     return [this, planned_too](Frame& frame) {
-      return entry_of(frame).droppable(planned_too) && !keeps(entry_of(frame));
+      return entry_of(frame).droppable(planned_too) && !node_.keeps(entry_of(frame));
     };
   }
+  void make_way() { shard_.chain.make_way(request_.node, request_.tenant, request_.extent, true); }
   bool take();
   bool evict_bytes();
   bool evict_one();
@@ -61,9 +57,9 @@ class SpaceSearch {
   bool evict_own_victim();
   bool evict_own_planned();
   bool evict_row();
-  bool search_row(unsigned effort);
+  bool search_row(unsigned effort, std::optional<std::uint32_t> tenant = {});
   void count_pins_in_slots();
-  bool evict_similar();
+  bool evict_similar(std::uint32_t tenant);
   bool evict_victim();
   bool evict_in_slab(bool planned_too);
   bool sacrifice();
@@ -79,6 +75,8 @@ class SpaceSearch {
   CacheEntry& entry_;
   const SpaceRequest& request_;
   const std::uint64_t length_;
+  bool passes_ = false;  // older victims of other sizes; see kPasses
+  bool passed_enough_ = false;
 };
 
 Space::Outcome Space::make(CacheEntry& entry, const SpaceRequest& request,
@@ -97,7 +95,9 @@ bool Space::go_on_in_chain(SpaceRequest& request) const {
   }
   request.last_resort = !request.last_resort;
   shard_.chain.hurry();  // moves hold blocks that could be evicted
-  const auto large = [&](const Node& node) { return request.extent.length.value <= node.budget; };
+  const auto large = [&](const Node& node) {
+    return node.may_hold(request.tenant, request.extent.length.value);
+  };
   const auto found = std::ranges::find_if(nodes_, large);
   request.node =
       found == nodes_.end() ? std::uint16_t{0} : static_cast<std::uint16_t>(found - nodes_.begin());
@@ -106,14 +106,19 @@ bool Space::go_on_in_chain(SpaceRequest& request) const {
 
 Space::Outcome SpaceSearch::run(std::optional<Growth>& wanted) {
   using Outcome = Space::Outcome;
+  const bool demotes = !node_.last && !request_.last_resort;
   if (node_.tenants != nullptr) {
     node_.tenants->ask(request_.tenant, length_, node_.budget);
+    if (demotes && node_.tenants->is_full()) {
+      make_way();
+      return Outcome::none;
+    }
     if (!evict_own()) return Outcome::none;
   }
   if (take()) return Outcome::found;
   if ((wanted = space_.growth(request_))) return Outcome::growth;
-  if (!node_.last && !request_.last_resort) {
-    shard_.chain.make_way(request_.node, request_.extent, true);
+  if (demotes) {
+    make_way();
     return node_.growing > 0 ? Outcome::growing : Outcome::none;
   }
   if (!request_.by_prefetch && space_.was_refused(node_, request_.extent) &&
@@ -187,7 +192,7 @@ bool SpaceSearch::evict_bytes() {
 bool SpaceSearch::evict_one() {
   const auto accept = [this](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
-    return entry.droppable(false) && !keeps(entry);
+    return entry.droppable(false) && !node_.keeps(entry);
   };
   CacheEntry* const victim = shard_.candidates.choose(node_, accept, Space::kEffort);
   if (victim == nullptr) return false;
@@ -200,16 +205,18 @@ bool SpaceSearch::evict_one() {
 bool SpaceSearch::evict_own() {
   if (!node_.tenants->may_fit()) return false;
   while (node_.tenants->is_full()) {
-    if (evict_own_victim() || (space_.choose_victims(node_) && evict_own_victim())) continue;
+    if (evict_own_victim() || (space_.choose_victims(node_, request_.tenant) && evict_own_victim()))
+      continue;
     if (!evict_one() && (request_.by_prefetch || !evict_own_planned())) return false;
   }
   return true;
 }
 
 bool SpaceSearch::evict_own_victim() {
-  for (std::size_t i = node_.victims.size(); i-- > 0;) {
-    CacheEntry& victim = *node_.victims[i];
-    if (victim.tenant != request_.tenant || victim.has(CacheEntry::kUncounted)) continue;
+  const std::vector<CacheEntry*>& victims = node_.queues[request_.tenant].victims;
+  for (std::size_t i = victims.size(); i-- > 0;) {
+    CacheEntry& victim = *victims[i];
+    if (victim.has(CacheEntry::kUncounted)) continue;
     const bool may = victim.droppable(false) && !victim.visited;
     if (may) shard_.hits.count_pins(victim);
     if (may && victim.droppable(false)) {
@@ -240,18 +247,25 @@ bool SpaceSearch::Rows::from(CacheEntry& victim) {
   const auto may = [&](Frame& frame) { return effort > 0 && effort-- > 0 && droppable(frame); };
   return search.node_.frames.find_row(victim, search.length_, search.request_.extent.offset, may,
                                       search.space_.row_) &&
-         !search.keeps(search.space_.row_.frames);
+         !search.node_.keeps(search.space_.row_.frames);
 }
 
 // Evicts a row of blocks around a victim. If all blocks have one size, the row is one block.
 bool SpaceSearch::evict_row() {
-  if (evict_similar()) return true;
-  if (space_.choose_victims(node_) && evict_similar()) return true;
+  passes_ = passed_enough_ = false;
+  for (const std::uint32_t tenant : node_.turns()) {
+    if (evict_similar(tenant)) return true;
+    if (space_.choose_victims(node_, tenant) && evict_similar(tenant)) return true;
+    // It has too few blocks to choose some ahead. The next tenant must not lose one instead.
+    const bool few = space_.most_victims(node_.queues[tenant]) == 0;
+    if (node_.tenants != nullptr && few && search_row(Space::kEffort, tenant)) return true;
+    if (passed_enough_) break;
+  }
   return evict_victim() || search_row(Space::kEffort);
 }
 
-// Like evict_row(), but only with blocks that the order offers, at most `effort`.
-bool SpaceSearch::search_row(unsigned effort) {
+// Like evict_row(), but only with blocks that the order offers, at most `effort` of each tenant.
+bool SpaceSearch::search_row(unsigned effort, std::optional<std::uint32_t> tenant) {
   Rows rows{*this};
   unsigned offered = 0;
   const auto accept = [&](EvictionLinks& links) {
@@ -261,7 +275,10 @@ bool SpaceSearch::search_row(unsigned effort) {
   // A row that a slot pins is known to be pinned the next time.
   for (unsigned tries = Space::kEffort; tries > 0; --tries) {
     offered = 0;
-    if (shard_.candidates.choose(node_, accept, effort) == nullptr) {
+    const CacheEntry* const found = tenant
+                                        ? shard_.candidates.choose(node_, *tenant, accept, effort)
+                                        : shard_.candidates.choose(node_, accept, effort);
+    if (found == nullptr) {
       if (rows.effort > 0)
         node_.search.offered += offered < effort ? kOffers * node_.frames.count() : offered;
       return false;
@@ -286,24 +303,26 @@ void SpaceSearch::count_pins_in_slots() {
   shard_.hits.count_pins(held);
 }
 
-// Evicts the first victim of about the request's size. See kPasses.
-bool SpaceSearch::evict_similar() {
+// Evicts the tenant's first victim of about the request's size. See kPasses.
+bool SpaceSearch::evict_similar(std::uint32_t tenant) {
   Rows rows{*this};
-  bool passes = false;
-  for (std::size_t i = node_.victims.size(); i-- > 0;) {
-    CacheEntry& victim = *node_.victims[i];
+  const std::vector<CacheEntry*>& victims = node_.queues[tenant].victims;
+  for (std::size_t i = victims.size(); i-- > 0;) {
+    CacheEntry& victim = *victims[i];
     if (victim.has(CacheEntry::kUncounted)) continue;
-    if (!victim.droppable(false) || victim.visited || keeps(victim)) {
+    if (!victim.droppable(false) || victim.visited || node_.keeps(victim)) {
       space_.spare(victim);
       continue;
     }
     const bool similar = length_ <= victim.length && length_ > victim.length / 2;
     if (replace(victim) || (similar && take_row_of(victim, rows))) {
-      if (passes) node_.passed += length_;
+      if (passes_) node_.passed += length_;
       return true;
     }
-    if (!passes && node_.passed >= kPasses * std::max(length_, std::uint64_t{victim.length})) break;
-    passes = true;
+    passed_enough_ =
+        !passes_ && node_.passed >= kPasses * std::max(length_, std::uint64_t{victim.length});
+    if (passed_enough_) break;
+    passes_ = true;
   }
   return false;
 }
@@ -311,11 +330,14 @@ bool SpaceSearch::evict_similar() {
 // Evicts the row of the first victim that has one.
 bool SpaceSearch::evict_victim() {
   Rows rows{*this};
-  for (std::size_t i = node_.victims.size(); i-- > 0;) {
-    // A victim whose row does not suffice stays for a smaller block.
-    if (!take_row_of(*node_.victims[i], rows)) continue;
-    node_.passed = 0;
-    return true;
+  for (const std::uint32_t tenant : node_.turns()) {
+    const std::vector<CacheEntry*>& victims = node_.queues[tenant].victims;
+    for (std::size_t i = victims.size(); i-- > 0;) {
+      // A victim whose row does not suffice stays for a smaller block.
+      if (!take_row_of(*victims[i], rows)) continue;
+      node_.passed = 0;
+      return true;
+    }
   }
   return false;
 }
@@ -357,7 +379,8 @@ bool SpaceSearch::evict_in_slab(bool planned_too) {
     if (!node_.frames.find_row(*slab.lowest, length_, request_.extent.offset, may, space_.row_)) {
       continue;  // too small for its alignment
     }
-    if (keeps(space_.row_.frames) || !shard_.hits.may_go(space_.row_.frames, planned_too)) continue;
+    if (node_.keeps(space_.row_.frames) || !shard_.hits.may_go(space_.row_.frames, planned_too))
+      continue;
     take_row();
     return true;
   }
@@ -392,7 +415,7 @@ bool SpaceSearch::free_slabs(bool planned_too) {
     const auto chosen = slabs_to_free(planned_too);
     if (chosen.empty()) return false;
     const std::vector<Frame*> frames = Space::frames_of(node_.frames, chosen);
-    if (keeps(frames)) return false;
+    if (node_.keeps(frames)) return false;
     if (!shard_.hits.may_go(frames, planned_too)) continue;
     for (const std::byte* begin : chosen) space_.free_slab(node_, begin);
     return true;

@@ -41,15 +41,17 @@ Space::Space(const Shard& shard) : shard_(shard) {
         {.id = id,
          .budget = budget.value,
          .frames = Frames(!on_gpu),
-         .order = shard.options.tenants.empty() ? shard.options.eviction()
-                                                : std::make_unique<TenantOrders>(shard.options),
          .on_gpu = on_gpu,
          .top = shard.options.chain.empty() || nodes_.empty(),
          .last = shard.options.chain.empty() || nodes_.size() == shard.options.chain.size()});
-    nodes_.back().victims.reserve(kVictims);
-    if (!shard.options.tenants.empty())
-      nodes_.back().tenants = static_cast<TenantOrders*>(nodes_.back().order.get());
-    if (!nodes_.back().order->marks()) shard.hits.close();
+    Node& node = nodes_.back();
+    node.queues.resize(shard.options.tenants.size() + 1);
+    for (Queue& queue : node.queues) {
+      queue.order = shard.options.eviction();
+      queue.victims.reserve(kVictims);
+    }
+    if (node.queues.size() > 1) node.tenants = std::make_unique<TenantShares>(shard.options);
+    if (!node.queues[0].order->marks()) shard.hits.close();
   }
   if (shard.options.observer) shard.hits.close();
 }
@@ -93,50 +95,66 @@ void Space::released() {
   shard_.deferred.wake_for_space();
 }
 
-// Adds the next blocks in the order to the victims, up to a small share of all. Victims chosen
-// before stay first. False: there are no more.
-bool Space::pick_victims(Node& node) {
-  const std::size_t most = most_victims(node);
-  if (node.victims.size() >= most) return false;
-  const std::size_t wanted = most - node.victims.size();
-  const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
+// Adds the tenant's next blocks in the order to its victims, up to a small share of all. Victims
+// chosen before stay first. False: there are no more.
+bool Space::pick_victims(Node& node, std::uint32_t tenant) {
+  Queue& queue = node.queues[tenant];
+  std::vector<CacheEntry*>& victims = queue.victims;
+  const std::size_t most = most_victims(queue);
+  if (victims.size() >= most) return false;
+  const std::size_t wanted = most - victims.size();
+  const auto before = static_cast<std::ptrdiff_t>(victims.size());
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (entry.dirty != 0) shard_.blocks.make_due(entry, true);
     if (entry.chosen != 0 || !entry.droppable(false)) return false;
-    if (node.tenants != nullptr && node.tenants->keeps(entry)) return false;
-    node.victims.push_back(&entry);
+    if (node.keeps(entry)) return false;
+    victims.push_back(&entry);
     entry.chosen = 1;
-    return node.victims.size() >= most;
+    return victims.size() >= most;
   };
   // An order with several queues spends a part of the effort on each (s3_fifo() a quarter). This is
   // enough for the queue whose turn it is to give all victims. Less if most blocks are pinned.
-  shard_.candidates.choose(node, accept, node.victims_are_scarce ? 2 * kVictims : 8 * kVictims);
-  node.victims_are_scarce = 2 * (node.victims.size() - static_cast<std::size_t>(before)) < wanted;
-  std::ranges::reverse(node.victims);
-  std::reverse(node.victims.end() - before, node.victims.end());
-  return std::cmp_greater(node.victims.size(), before);
+  shard_.candidates.choose(node, tenant, accept, queue.scarce ? 2 * kVictims : 8 * kVictims);
+  queue.scarce = 2 * (victims.size() - static_cast<std::size_t>(before)) < wanted;
+  std::ranges::reverse(victims);
+  std::reverse(victims.end() - before, victims.end());
+  return std::cmp_greater(victims.size(), before);
 }
 
 // If hits are closed, no slot holds a pin, so there is no fence to share.
-std::size_t Space::most_victims(const Node& node) const {
-  const std::size_t most = std::min(kVictims, node.frames.count() / kVictimShare);
+std::size_t Space::most_victims(const Queue& queue) const {
+  const std::size_t most = std::min(kVictims, queue.blocks / kVictimShare);
   return most < 2 || !shard_.hits.open() ? 0 : most;
 }
 
-bool Space::choose_victims(Node& node) {
-  if (!pick_victims(node)) return false;
-  shard_.hits.count_pins(node.victims);
-  for (CacheEntry* victim : node.victims) victim->word.fetch_or(CacheEntry::kVictim);
+bool Space::choose_victims(Node& node, std::uint32_t tenant) {
+  Queue& queue = node.queues[tenant];
+  if (queue.pause > 0) {
+    --queue.pause;
+    return false;
+  }
+  if (!pick_victims(node, tenant)) {
+    const bool vain = queue.victims.empty() && most_victims(queue) > 0;
+    if (vain && node.tenants != nullptr) queue.pause = kPause;
+    return false;
+  }
+  shard_.hits.count_pins(queue.victims);
+  for (CacheEntry* victim : queue.victims) victim->word.fetch_or(CacheEntry::kVictim);
   return true;
 }
 
 bool Space::choose_victims_ahead(Node& node) {
-  if (!node.last || node.counting || node.victims_are_scarce || node.victims.empty() ||
-      node.victims.size() >= most_victims(node) / 4 || !pick_victims(node)) {
+  if (!node.last || node.counting) return false;
+  const TenantTurns turns = node.turns();
+  if (turns.count == 0) return false;
+  const std::uint32_t tenant = *turns.begin();
+  const Queue& queue = node.queues[tenant];
+  if (queue.scarce || queue.victims.empty() || queue.victims.size() >= most_victims(queue) / 4 ||
+      !pick_victims(node, tenant)) {
     return false;
   }
-  for (CacheEntry* victim : node.victims) {
+  for (CacheEntry* victim : queue.victims) {
     if (!victim->has(CacheEntry::kCounted)) {
       victim->word.fetch_or(CacheEntry::kCounted | CacheEntry::kUncounted);
     }
@@ -147,9 +165,11 @@ bool Space::choose_victims_ahead(Node& node) {
 
 void Space::count_victims(Node& node) {
   shard_.hits.count_pins_of(CacheEntry::kUncounted);
-  for (CacheEntry* victim : node.victims) {
-    if (!victim->has(CacheEntry::kUncounted)) continue;
-    victim->word.fetch_xor(CacheEntry::kUncounted | CacheEntry::kVictim);
+  for (const Queue& queue : node.queues) {
+    for (CacheEntry* victim : queue.victims) {
+      if (!victim->has(CacheEntry::kUncounted)) continue;
+      victim->word.fetch_xor(CacheEntry::kUncounted | CacheEntry::kVictim);
+    }
   }
   node.counting = false;
 }
@@ -159,15 +179,16 @@ void Space::offer(CacheEntry& entry) {
   if (!node.last || entry.chosen != 0 || entry.detached != 0 || !entry.droppable(false) ||
       entry.visited)
     return;
-  if (node.victims.size() == kVictims) return;
+  std::vector<CacheEntry*>& victims = node.queue_of(entry).victims;
+  if (victims.size() == kVictims) return;
   entry.chosen = 1;
-  node.victims.push_back(&entry);
+  victims.push_back(&entry);
 }
 
 void Space::spare(CacheEntry& entry) {
   if (entry.chosen == 0) return;
   entry.chosen = 0;
-  auto& victims = nodes_[entry.node].victims;
+  auto& victims = nodes_[entry.node].queue_of(entry).victims;
   // Usually the last.
   const auto at = std::ranges::find(victims.rbegin(), victims.rend(), &entry);
   victims.erase(std::prev(at.base()));

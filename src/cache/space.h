@@ -65,6 +65,15 @@ class Space {
     bool bounded = false;     // a bound ended it: another search may find space
     std::uint32_t tenant = 0;
   };
+  // The blocks of one tenant; of all if the cache has no tenants.
+  struct Queue {
+    std::unique_ptr<EvictionOrder> order;
+    std::size_t blocks = 0;  // copies
+    // Chosen by the order, to be dropped next, from the back. One heavy fence serves many.
+    std::vector<CacheEntry*> victims;  // has memory for kVictims
+    bool scarce = false;               // the last search found less than half of the wanted victims
+    unsigned pause = 0;  // misses of a cache with tenants until the next search, after a vain one
+  };
   struct Node {
     NodeId id{};
     std::uint64_t budget = 0;
@@ -75,12 +84,9 @@ class Space {
     std::uint64_t dirty = 0;     // bytes of dirty blocks
     std::uint64_t leaving = 0;   // bytes that are due or on their way: write-backs, demotions
     std::uint64_t reserved = 0;  // bytes kept for the plan whose turn it is
-    std::unique_ptr<EvictionOrder> order;
-    TenantOrders* tenants = nullptr;  // the same order; null: the cache has no tenants
-    // Chosen by the order, to be dropped next, from the back. One heavy fence serves many.
-    std::vector<CacheEntry*> victims;  // has memory for kVictims
-    bool victims_are_scarce = false;   // the last search found less than half of the wanted victims
-    bool counting = false;             // a thread will count the pins of some of them
+    std::vector<Queue> queues;   // one for each tenant
+    std::unique_ptr<TenantShares> tenants;  // null: the cache has no tenants
+    bool counting = false;                  // a thread will count the pins of some victims
     std::uint64_t passed = 0;  // bytes that took the place of similar sizes, ahead of older victims
     // Why the last slab was refused, and when to ask again.
     std::optional<Error> grow_error;
@@ -95,11 +101,41 @@ class Space {
     // A block has got a frame, or loses it.
     void count(const CacheEntry& entry) {
       used += entry.length;
+      ++queue_of(entry).blocks;
       if (tenants != nullptr) tenants->add(entry);
     }
     void discount(const CacheEntry& entry) {
       used -= entry.length;
+      --queue_of(entry).blocks;
       if (tenants != nullptr) tenants->subtract(entry);
+    }
+    // A demotion of the block is to begin, or has ended.
+    void leave(const CacheEntry& entry) {
+      leaving += entry.length;
+      if (tenants != nullptr) tenants->leave(entry);
+    }
+    void left(const CacheEntry& entry) {
+      leaving -= entry.length;
+      if (tenants != nullptr) tenants->left(entry);
+    }
+    // Whether the tenant that asks may not evict this one, or not all of these.
+    bool keeps(const CacheEntry& entry) const {
+      return tenants != nullptr && tenants->keeps(entry);
+    }
+    bool keeps(std::span<Frame* const> row) const {
+      return tenants != nullptr && tenants->keeps(row);
+    }
+    // Whether an empty memory would have space for a block of the tenant.
+    bool may_hold(std::uint32_t tenant, std::uint64_t length) const {
+      return length <= (tenants == nullptr ? budget : tenants->most(tenant, budget));
+    }
+    Queue& queue_of(const CacheEntry& entry) { return queues[entry.tenant]; }
+    // The tenants whose blocks may be evicted for the one that asks, in this order.
+    TenantTurns turns() const {
+      if (tenants != nullptr) return tenants->turns();
+      TenantTurns all;
+      all.add(0);
+      return all;
     }
   };
 
@@ -179,6 +215,8 @@ class Space {
   static constexpr std::uint64_t kPage = 4096;
   // Most victims chosen together, for one heavy fence.
   static constexpr std::size_t kVictims = 256;
+  // After a search without a victim, that many misses of a cache with tenants do not repeat it.
+  static constexpr unsigned kPause = 16;
 
   // Bytes of an empty slab that certainly hold the block.
   static std::uint64_t slab_for(const Extent& extent);
@@ -188,9 +226,9 @@ class Space {
   void free_slab(Node& node, const std::byte* begin);
   std::byte* surplus_slab(const Node& node) const;
   bool free_surplus_slab(Node& node);
-  std::size_t most_victims(const Node& node) const;
-  bool pick_victims(Node& node);
-  bool choose_victims(Node& node);
+  std::size_t most_victims(const Queue& queue) const;
+  bool pick_victims(Node& node, std::uint32_t tenant);
+  bool choose_victims(Node& node, std::uint32_t tenant);
   void visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take);
   bool drop_until_fit(Node& node, std::span<CacheEntry* const> blocks);
 

@@ -444,6 +444,53 @@ TEST(ExploreCache, EntriesThatBecomeOtherBlocks_AreNotPinned) {
   });
 }
 
+// One tenant has half of the budget for sure, the other at most half.
+TEST(ExploreCache, TenantsBesideAShrinkingBudget_KeepTheirShares) {
+  explore(
+      [](Trial& trial) {
+        Versions rows(trial, 6);
+        auto options = in_flight(trial, 4);
+        const double bound = trial.below(2) == 0 ? 0.5 : 1;
+        options.cache.tenants = {{.name = "a", .least = 0.5},
+                                 {.name = "b", .most = 0.5, .most_pinned = bound}};
+        CacheRig rig(options);
+        const TenantId a = *rig.cache->tenant("a");
+        const TenantId b = *rig.cache->tenant("b");
+        (void)rig.cache->set_tenant(rows.object(), a);
+        for (std::size_t i = 0; i < 2; ++i) rig.load(rows.row(i));
+        const auto read = [&](std::size_t row, TenantId tenant) {
+          Block block;
+          rows.read(row, [&] {
+            block = rig.cache->access(rows.row(row), {.tenant = tenant});
+            return bytes_of(trial, block);
+          });
+          const std::vector<CacheStats::Tenant> tenants = rig.cache->stats().tenants;
+          trial.require(tenants[2].bytes_used <= Bytes{2 * kRow}, "no tenant exceeds its most");
+        };
+        const bool shrinks = trial.below(2) == 0;
+        trial.together({[&] {
+                          for (const std::size_t row : {2, 3, 4}) read(row, b);
+                        },
+                        [&] {
+                          for (const std::size_t row : {4, 0, 5}) read(row, row == 0 ? a : b);
+                        },
+                        [&] {
+                          rows.write(4, [&] { rig.cache->invalidate(rows.row(4)); });
+                          if (!shrinks) return;
+                          (void)rig.cache->resize(kDram, 0_B);
+                          (void)rig.cache->resize(kDram, Bytes{4 * kRow});
+                        }});
+        for (std::size_t i = 0; i < 2 && !shrinks; ++i) {
+          trial.require(rig.cache->access(rows.row(i)).hit(), "guaranteed blocks are not taken");
+        }
+        rig.cache->clear();
+        for (const CacheStats::Tenant& tenant : rig.cache->stats().tenants) {
+          trial.require(tenant.bytes_used == 0_B && tenant.bytes_pinned == 0_B, "no block is lost");
+        }
+      },
+      0.2);
+}
+
 TEST(ExploreCache, PlansBesideClear_End) {
   explore([](Trial& trial) {
     Versions rows(trial, 4);

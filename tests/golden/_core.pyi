@@ -1367,14 +1367,24 @@ class CacheExplanation:
     def refusal(self) -> str | None:
         """Why an access would make no copy; None: it would, or there is one."""
 
+class CacheTenant:
+    """
+    A user of a cache that shares its budgets with others: a value of the cache's `tenants`.
+    """
+
+    def __init__(self, *, least: float = 0.0, most: float = 1.0, most_pinned: float = 1.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand') -> None:
+        """
+        `least`: share of each budget that others cannot take. `most`: share that its copies fill at most. `most_pinned`: share of all budgets together that its blocks hold at most; with less than 1, its accesses take a lock. `priority`: lower ones give way first beyond their `least`, and their copies are queued in that class.
+        """
+
 class Cache:
     """
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. It keeps an object alive while it reads from it, and while changes are not written back (for a file: not made durable by sync()). Copies of an object that nobody else holds are freed with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int] | Sequence[tuple[int, int]], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Mapping[int, int] | Sequence[tuple[int, int]] = {}, tenants: Mapping[str, tuple[float, float]] = {}, curve: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int] | Sequence[tuple[int, int]], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 's3-fifo', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False, shards: int = 0, writable: bool = False, chain: Mapping[int, int] | Sequence[tuple[int, int]] = {}, tenants: Mapping[str, tuple[float, float] | CacheTenant] = {}, curve: bool = False, trace: str | os.PathLike | None = None, before_write_back: object | None = None) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: budgets of further memories, the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the cache, by name: the share of each budget that others cannot take, and the most that it can have, such as (0.25, 0.5); accesses name their tenant. `curve`: sample accesses for miss_ratio_curve(). `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
+        `budgets`: bytes of copies per node. `placement`: put all copies here instead of in the nearest fast memory ('gpu'; 'gpu:dram': DRAM when the GPU is full). `eviction`: s3-fifo, sieve or clock. `reserve`: allocate all memory now and keep it, so that no access pays for first touch. `shards`: number of parts, a power of two, each with a lock and an equal share of each budget; 0: one for each two CPUs, each with at least 256 MiB. `writable`: blocks can be written (access with write=True); with several shards, no extent may cross a multiple of their stretch. `chain`: budgets of further memories, the fastest first: blocks are demoted to them instead of evicted, and promoted when accessed. `tenants`: users of the cache, by name: the share of each budget that others cannot take, and the most that it can have, such as (0.25, 0.5), or a CacheTenant; accesses name their tenant. `curve`: sample accesses for miss_ratio_curve(). `trace`: a file for the lives of blocks, which ui.perfetto.dev shows; complete when the cache is gone. `before_write_back`: called as f(extent, bytes) before each write-back, for a log that must be on the device first; several threads may call it at once. It must not use the cache. If it raises, the block is not written and stays dirty, and write_back() and sync() report it.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0, write: bool = False, lock_timeout: float = 60.0, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> Block:
@@ -1440,6 +1450,11 @@ class Cache:
 
     def resize(self, node: int, budget: int) -> None:
         """Changes the budget of a node."""
+
+    def set_tenant(self, object: Object, tenant: str | None) -> None:
+        """
+        From now on, accesses to an object and plans of it that name no tenant are those of `tenant`, a name of the cache's `tenants`. None ends this. Copies keep their tenant.
+        """
 
     def stats(self) -> CacheStats:
         """Counts."""

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "cache/structures/readers.h"
 #include "core/fail.h"
@@ -18,17 +19,16 @@ std::string_view to_string(Keep keep) {
   return "unknown";
 }
 
-TenantOrders::TenantOrders(const CacheOptions& options) : tenants_(options.tenants.size() + 1) {
-  for (std::size_t i = 0; i < tenants_.size(); ++i) {
-    tenants_[i].order = options.eviction();
-    if (i == 0) continue;
+TenantShares::TenantShares(const CacheOptions& options) : tenants_(options.tenants.size() + 1) {
+  for (std::size_t i = 1; i < tenants_.size(); ++i) {
     tenants_[i].name = options.tenants[i - 1].name;
     tenants_[i].least = options.tenants[i - 1].least;
     tenants_[i].most = options.tenants[i - 1].most;
+    tenants_[i].priority = options.tenants[i - 1].priority;
   }
 }
 
-Status TenantOrders::check(const std::vector<CacheTenant>& tenants) {
+Status TenantShares::check(const std::vector<CacheTenant>& tenants) {
   if (tenants.size() >= CacheEntry::kMostTenants) {
     return fail(ErrorCode::invalid, "{} tenants; a cache can have at most {}", tenants.size(),
                 CacheEntry::kMostTenants - 1);
@@ -39,6 +39,10 @@ Status TenantOrders::check(const std::vector<CacheTenant>& tenants) {
     if (tenant->name.empty() || std::any_of(tenants.begin(), tenant, same)) {
       return fail(ErrorCode::invalid, "the name '{}' of a tenant; give each one of its own",
                   tenant->name);
+    }
+    if (!(tenant->most_pinned >= 0 && tenant->most_pinned <= 1)) {
+      return fail(ErrorCode::invalid, "tenant '{}' has most_pinned {}; give 0 to 1", tenant->name,
+                  tenant->most_pinned);
     }
     // Also false for NaN.
     if (!(tenant->least >= 0 && tenant->least <= tenant->most && tenant->most <= 1)) {
@@ -53,19 +57,19 @@ Status TenantOrders::check(const std::vector<CacheTenant>& tenants) {
   return fail(ErrorCode::invalid, "the tenants' `least` add up to {}; give at most 1 in all", sum);
 }
 
-std::int64_t TenantOrders::beyond_least(std::uint32_t number) const {
+std::int64_t TenantShares::beyond_least(std::uint32_t number) const {
   const Tenant& tenant = tenants_[number];
-  const std::uint64_t used = tenant.used + (number == asks_ ? wanted_ : 0);
-  return static_cast<std::int64_t>(used) - static_cast<std::int64_t>(share(tenant.least));
+  const std::uint64_t used = tenant.used - tenant.leaving + (number == asks_ ? wanted_ : 0);
+  return static_cast<std::int64_t>(used) - static_cast<std::int64_t>(share(tenant.least, budget_));
 }
 
-bool TenantOrders::keeps(const CacheEntry& entry) const {
+bool TenantShares::keeps(const CacheEntry& entry) const {
   if (entry.tenant == asks_ || asks_ == kNobody) return false;
   return is_full() ||
          beyond_least(entry.tenant) < static_cast<std::int64_t>(std::uint64_t{entry.length});
 }
 
-bool TenantOrders::keeps(std::span<Frame* const> frames) const {
+bool TenantShares::keeps(std::span<Frame* const> frames) const {
   if (asks_ == kNobody) return false;
   std::array<std::int64_t, CacheEntry::kMostTenants> lost{};
   for (const Frame* frame : frames) {
@@ -76,66 +80,119 @@ bool TenantOrders::keeps(std::span<Frame* const> frames) const {
   return false;
 }
 
-bool TenantOrders::is_full() const {
-  return asks_ < tenants_.size() && tenants_[asks_].used + wanted_ > share(tenants_[asks_].most);
+bool TenantShares::is_full() const {
+  return asks_ < tenants_.size() && tenants_[asks_].used + wanted_ > most();
 }
 
-Error TenantOrders::full() const {
+Error TenantShares::full() const {
   const Tenant& tenant = tenants_[asks_];
   if (!may_fit()) {
     return fail(ErrorCode::exhausted,
                 "the block of {} exceeds the {} of tenant '{}'; access smaller extents, or give it "
                 "more by CacheTenant::most",
-                to_string(Bytes{wanted_}), to_string(Bytes{share(tenant.most)}), tenant.name)
+                to_string(Bytes{wanted_}), to_string(Bytes{most()}), tenant.name)
         .error();
   }
   return fail(ErrorCode::exhausted,
               "no space for {} of tenant '{}': it has {} of at most {}, and the rest of them is "
               "held or in flight; let Blocks go, or give it more by CacheTenant::most",
               to_string(Bytes{wanted_}), tenant.name, to_string(Bytes{tenant.used}),
-              to_string(Bytes{share(tenant.most)}))
+              to_string(Bytes{most()}))
       .error();
 }
 
-bool TenantOrders::may_fit() const {
-  return asks_ >= tenants_.size() || wanted_ <= share(tenants_[asks_].most);
-}
+bool TenantShares::may_fit() const { return asks_ >= tenants_.size() || wanted_ <= most(); }
 
-void TenantOrders::insert(EvictionLinks& entry, const EvictionBlock& block) {
-  tenant_of(entry).order->insert(entry, block);
-}
-
-void TenantOrders::remove(EvictionLinks& entry) { tenant_of(entry).order->remove(entry); }
-
-void TenantOrders::evict(EvictionLinks& entry, std::uint64_t key) {
-  tenant_of(entry).order->evict(entry, key);
-}
-
-void TenantOrders::touch(EvictionLinks& entry) { tenant_of(entry).order->touch(entry); }
-
-EvictionLinks* TenantOrders::choose(const std::function<bool(EvictionLinks&)>& accept,
-                                    unsigned effort) {
-  if (is_full()) return tenants_[asks_].order->choose(accept, effort);
-  std::array<std::uint32_t, CacheEntry::kMostTenants> numbers{};
-  std::size_t count = 0;
+TenantTurns TenantShares::turns() const {
+  TenantTurns turns;
+  if (is_full()) {
+    turns.add(asks_);
+    return turns;
+  }
+  std::array<std::int64_t, CacheEntry::kMostTenants> beyond;
   for (std::uint32_t i = 0; i < tenants_.size(); ++i) {
-    // Blocks that are offered in vain lose their place in the order.
-    if (i == asks_ || asks_ == kNobody || beyond_least(i) > 0) numbers[count++] = i;
+    beyond[i] = beyond_least(i);
+    if (tenants_[i].used == 0) continue;
+    if (i == asks_ || asks_ == kNobody || beyond[i] > 0) turns.add(i);
   }
-  std::ranges::sort(std::span(numbers).first(count), std::ranges::greater{},
-                    [this](std::uint32_t number) { return beyond_least(number); });
-  for (const std::uint32_t number : std::span(numbers).first(count)) {
-    EvictionLinks* const chosen = tenants_[number].order->choose(accept, effort);
-    if (chosen != nullptr) return chosen;
-  }
-  return nullptr;
+  std::ranges::sort(std::span(turns.numbers).first(turns.count), std::ranges::greater{},
+                    [&](std::uint8_t number) {
+                      return std::tuple(beyond[number] > 0, tenants_[number].priority,
+                                        beyond[number]);
+                    });
+  return turns;
 }
 
-void TenantOrders::add_to(std::vector<CacheStats::Tenant>& stats) const {
+void TenantShares::add_to(std::vector<CacheStats::Tenant>& stats) const {
   for (std::size_t i = 0; i < tenants_.size(); ++i) {
     stats[i].evictions += tenants_[i].evictions;
     stats[i].bytes_used += Bytes{tenants_[i].used};
   }
+}
+
+TenantPins::TenantPins(const CacheOptions& options)
+    : count_(options.tenants.size() + 1),
+      pins_(std::make_unique<Pins[]>(count_)),
+      budgets_(options.budgets) {
+  for (std::size_t i = 1; i < count_; ++i) {
+    pins_[i].name = options.tenants[i - 1].name;
+    pins_[i].most = options.tenants[i - 1].most_pinned;
+    any_ = any_ || pins_[i].most < 1;
+  }
+  for (const auto& [id, budget] : budgets_) all_budgets_ += budget.value;
+}
+
+void TenantPins::set_budget(NodeId node, Bytes budget) {
+  std::uint64_t all = 0;
+  for (auto& [id, bytes] : budgets_) {
+    if (id == node) bytes = budget;
+    all += bytes.value;
+  }
+  all_budgets_ = all;
+}
+
+bool TenantPins::reserve(TenantId tenant, Bytes bytes) {
+  Pins& pins = *pins_of(tenant);
+  const std::uint64_t most = this->most(pins);
+  std::uint64_t seen = pins.bytes.load();
+  while (bytes.value <= most && seen <= most - bytes.value) {
+    if (pins.bytes.compare_exchange_weak(seen, seen + bytes.value)) return true;
+  }
+  return false;
+}
+
+Block TenantPins::refused(CacheCore& core, const Extent& extent, TenantId tenant) const {
+  const Pins& pins = *pins_of(tenant);
+  Block block;
+  block.cache_ = &core;
+  block.extent_ = extent;
+  block.refusal_ = Block::Refusal::told;
+  block.refused_ = std::make_unique<Error>(
+      fail(ErrorCode::exhausted,
+           "tenant '{}' may not hold {} more: its Blocks have {} of at most {}; let Blocks go, or "
+           "give it more by CacheTenant::most_pinned",
+           pins.name, to_string(extent.length), to_string(Bytes{pins.bytes.load()}),
+           to_string(Bytes{most(pins)}))
+          .error());
+  return block;
+}
+
+// A pin in a slot becomes a counted one, so that the release does not take its short way.
+void TenantPins::charge(Block& block, TenantId tenant) {
+  if (block.entry_ == nullptr) {
+    pins_of(tenant)->bytes -= block.extent_.length.value;
+    return;
+  }
+  if (block.slot_ != nullptr) block = block.clone();
+  block.node_or_tenant_ = static_cast<std::uint16_t>(tenant);
+}
+
+void TenantPins::add(const Block& block) {
+  pins_of(static_cast<TenantId>(block.node_or_tenant_))->bytes += block.extent_.length.value;
+}
+
+void TenantPins::release(const Block& block) {
+  pins_of(static_cast<TenantId>(block.node_or_tenant_))->bytes -= block.extent_.length.value;
 }
 
 TenantCounts::TenantCounts(const std::vector<CacheTenant>& tenants)

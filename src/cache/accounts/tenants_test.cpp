@@ -12,70 +12,95 @@ namespace {
 constexpr std::uint64_t kBudget = 1000;
 
 // Three tenants: the one without a name, one with 500 bytes guaranteed, one with at most 300.
-class TenantOrdersTest : public testing::Test {
+class TenantSharesTest : public testing::Test {
  protected:
   CacheEntry& add(std::uint32_t tenant, std::uint64_t length) {
     CacheEntry& entry = *entries.emplace_back(std::make_unique<CacheEntry>());
     entry.tenant = tenant & (CacheEntry::kMostTenants - 1);
     entry.length = length;
-    orders.add(entry);
-    orders.insert(entry, {.key = entries.size(), .bytes = length});
+    shares.add(entry);
     return entry;
   }
-  CacheEntry* victim() {
-    return static_cast<CacheEntry*>(orders.choose([](EvictionLinks&) { return true; }, 8));
+  std::vector<int> turns() const {
+    const TenantTurns turns = shares.turns();
+    return {turns.begin(), turns.end()};
   }
 
   std::vector<std::unique_ptr<CacheEntry>> entries;
-  TenantOrders orders{{.tenants = {{.name = "a", .least = 0.5}, {.name = "b", .most = 0.3}}}};
+  TenantShares shares{{.tenants = {{.name = "a", .least = 0.5}, {.name = "b", .most = 0.3}}}};
 };
 
-TEST_F(TenantOrdersTest, Victim_IsOfTheTenantWithMostBeyondItsLeast) {
+using Turns = std::vector<int>;
+
+TEST_F(TenantSharesTest, Victim_IsOfTheTenantWithMostBeyondItsLeast) {
   add(1, 700);
-  CacheEntry& other = add(0, 250);
-  orders.ask(2, 100, kBudget);
-  EXPECT_EQ(victim(), &other) << "700 are 200 beyond 500";
-  orders.ask(1, 100, kBudget);
-  EXPECT_EQ(victim()->tenant, 1u) << "with the 100 that it asks for";
+  add(0, 250);
+  shares.ask(2, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{0, 1})) << "700 are 200 beyond 500";
+  shares.ask(1, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{1, 0})) << "with the 100 that it asks for";
 }
 
-TEST_F(TenantOrdersTest, GuaranteedBytes_AreOfferedOnlyToTheirTenant) {
-  CacheEntry& kept = add(1, 500);
-  orders.ask(0, 100, kBudget);
-  EXPECT_EQ(victim(), nullptr);
-  EXPECT_TRUE(orders.keeps(kept));
-  orders.ask(1, 100, kBudget);
-  EXPECT_EQ(victim(), &kept);
-  EXPECT_FALSE(orders.keeps(kept));
-  orders.ask_for_none(kBudget);
-  EXPECT_EQ(victim(), &kept);
+TEST_F(TenantSharesTest, GuaranteedBytes_AreOfferedOnlyToTheirTenant) {
+  const CacheEntry& kept = add(1, 500);
+  shares.ask(0, 100, kBudget);
+  EXPECT_EQ(turns(), Turns{});
+  EXPECT_TRUE(shares.keeps(kept));
+  shares.ask(1, 100, kBudget);
+  EXPECT_EQ(turns(), Turns{1});
+  EXPECT_FALSE(shares.keeps(kept));
+  shares.ask_for_none(kBudget);
+  EXPECT_EQ(turns(), Turns{1});
 }
 
-TEST_F(TenantOrdersTest, RowThatIsGuaranteedInPart_IsKept) {
+TEST_F(TenantSharesTest, RowThatIsGuaranteedInPart_IsKept) {
   CacheEntry& one = add(1, 400);
   CacheEntry& two = add(1, 400);
-  orders.ask(0, 100, kBudget);
-  EXPECT_TRUE(orders.keeps(one));
-  orders.subtract(two);
+  shares.ask(0, 100, kBudget);
+  EXPECT_TRUE(shares.keeps(one));
+  shares.subtract(two);
   two.length = 600;
-  orders.add(two);
-  EXPECT_FALSE(orders.keeps(one));
+  shares.add(two);
+  EXPECT_FALSE(shares.keeps(one));
   Frame* const row[] = {&one, &two};
-  EXPECT_TRUE(orders.keeps(row)) << "1000 of 1000 bytes, of which 500 are guaranteed";
+  EXPECT_TRUE(shares.keeps(row)) << "1000 of 1000 bytes, of which 500 are guaranteed";
 }
 
-TEST_F(TenantOrdersTest, TenantAtItsMost_IsOfferedItsOwn) {
+TEST_F(TenantSharesTest, TenantAtItsMost_IsOfferedItsOwn) {
   add(0, 500);
-  CacheEntry& own = add(2, 250);
-  orders.ask(2, 50, kBudget);
-  EXPECT_FALSE(orders.is_full());
-  orders.ask(2, 51, kBudget);
-  EXPECT_TRUE(orders.is_full());
-  EXPECT_TRUE(orders.may_fit());
-  EXPECT_EQ(victim(), &own);
-  EXPECT_NE(orders.full().message.find("tenant 'b'"), std::string::npos);
-  orders.ask(2, 301, kBudget);
-  EXPECT_FALSE(orders.may_fit());
+  add(2, 250);
+  shares.ask(2, 50, kBudget);
+  EXPECT_FALSE(shares.is_full());
+  shares.ask(2, 51, kBudget);
+  EXPECT_TRUE(shares.is_full());
+  EXPECT_TRUE(shares.may_fit());
+  EXPECT_EQ(turns(), Turns{2});
+  EXPECT_NE(shares.full().message.find("tenant 'b'"), std::string::npos);
+  shares.ask(2, 301, kBudget);
+  EXPECT_FALSE(shares.may_fit());
+}
+
+TEST_F(TenantSharesTest, LowerPriority_GivesWayFirstWithWhatIsBeyondItsLeast) {
+  shares = TenantShares({.tenants = {{.name = "a"},
+                                     {.name = "b", .least = 0.1, .priority = Priority::migration},
+                                     {.name = "c", .priority = Priority::prefetch}}});
+  add(1, 600);
+  CacheEntry& low = add(2, 150);
+  add(3, 200);
+  shares.ask(1, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{2, 3, 1}));
+  shares.subtract(low);
+  low.length = 100;
+  shares.add(low);
+  shares.ask(1, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{3, 1})) << "100 are guaranteed";
+  shares.ask(2, 100, kBudget);
+  EXPECT_EQ(turns(), (Turns{2, 3, 1})) << "its own go first";
+  shares.subtract(low);
+  low.length = 50;
+  shares.add(low);
+  shares.ask(2, 50, kBudget);
+  EXPECT_EQ(turns(), (Turns{3, 1, 2})) << "within its least";
 }
 
 TEST(TenantCountsTest, ThreadsCountEachAccessOnce) {

@@ -49,14 +49,16 @@ inline Block CacheShards::access(const Extent& extent, const AccessOptions& opti
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   const auto across = [&] {
     Block block;
-    Started all(options.priority);
+    Started all;
     access_across(extent, block, options, all);
     return block;
   };
   const bool in_one = cores_.size() == 1 || (longest_.load() == kCounted &&
                                              !stretches_.goes_on(extent) && !is_chunked(extent));
   // Made in place: moving it took 90 instructions of 418.
-  Block block = in_one ? of(extent).access(extent, options) : across();
+  Block block = accounts_.pins.any() ? access_charged(extent, options)
+                : in_one             ? of(extent).access(extent, options)
+                                     : across();
   count(options.tenant, block);
   return block;
 }
@@ -85,7 +87,12 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
 // Neighbours of one shard are one access. The copies of all shards are submitted together.
 void CacheShards::access(std::span<const Extent> extents, std::span<Block> blocks,
                          const AccessOptions& options) {
-  Started all(options.priority);
+  if (accounts_.pins.any()) {
+    for (std::size_t i = 0; i < extents.size(); ++i)
+      blocks[i] = access_counted(extents[i], options);
+    return;
+  }
+  Started all;
   for (std::size_t begin = 0, end = 0; begin < extents.size(); begin = end) {
     CacheCore& core = of(extents[begin]);
     bool across = cores_.size() > 1 && longest_.load() > kCounted;
@@ -155,7 +162,7 @@ void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, 
   if (!has_tenant(state_.options, options_.tenant))
     return refuse_all(Block::Refusal::foreign_tenant);
   if (extents.size() > 1 && !options_.write) serve_all(extents, blocks);
-  Started own(options_.priority);
+  Started own;
   Started& all = together == nullptr ? own : *together;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     Block& block = blocks[i];
@@ -335,10 +342,12 @@ struct CacheAccess::Miss {
 void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
   Miss miss(*this, extent, block);
   const Result<Destination>& to = miss.targets.first();
+  const std::uint32_t tenant =
+      number_of(state_.parts.accounts.owners.of(extent.object, options_.tenant));
   miss.request = {.node = to ? to->node : std::uint16_t{0},
-                  .tenant = number_of(options_.tenant),
+                  .tenant = tenant,
                   .extent = whole_chunks(extent),
-                  .priority = options_.priority,
+                  .priority = priority_for(state_.options.tenants, tenant, options_.priority),
                   .keep = options_.keep,
                   .write = options_.write};
   Backoff naps(kFirstSleep, kLongestSleep);
@@ -346,7 +355,7 @@ void CacheAccess::miss(const Extent& extent, Block& block, Started& all) {
     const Step step = look(miss, to);
     if (step.next == Next::done) return;
     if (step.next == Next::submit) {
-      all.add(core_.fills_, *step.started);
+      all.add(core_.fills_, *step.started, miss.request.priority);
       if (!step.chosen) return;
       all.submit();  // the fence takes a while
       return count_victims(miss.request.node);
@@ -493,7 +502,7 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   using Refusal = Block::Refusal;
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
-  block.refused_by_ = request.node;
+  block.node_or_tenant_ = request.node;
   block.refused_budget_ = Bytes{node.budget};
 }
 
@@ -581,6 +590,7 @@ void Block::let_go() noexcept {
   const bool own = slot_ != nullptr && Readers::own(*slot_);
   if (own && cache_->readers().unpin(*slot_)) [[likely]]
     return;
+  if (node_or_tenant_ != 0) return TenantPins::let_go(*this);
   if (writing_ != Writing::no) return cache_->end_write(*entry_, writing_ == Writing::has);
   cache_->unpin(*entry_, slot_, own);
 }

@@ -49,9 +49,6 @@ Status check_chain(const CacheOptions& options) {
                 "{} budgets above a chain; give one, and each of several a cache of its own",
                 options.budgets.size());
   }
-  if (!options.tenants.empty()) {
-    return fail(ErrorCode::invalid, "tenants in a chain; leave one of both out");
-  }
   return {};
 }
 
@@ -110,7 +107,7 @@ Block::Block(Block&& other) noexcept
       refused_(std::move(other.refused_)),
       waited_(std::exchange(other.waited_, Nanoseconds{0})),
       refused_budget_(other.refused_budget_),
-      refused_by_(other.refused_by_),
+      node_or_tenant_(other.node_or_tenant_),
       refusal_(std::exchange(other.refusal_, Refusal::none)),
       missing_(other.missing_),
       hit_(std::exchange(other.hit_, false)),
@@ -139,10 +136,11 @@ Block Block::clone() const {
   copy.hit_ = hit_;
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   copy.refusal_ = refusal_;
-  copy.refused_by_ = refused_by_;
+  copy.node_or_tenant_ = node_or_tenant_;
   copy.refused_budget_ = refused_budget_;
   if (entry_ != nullptr) {
     cache_->pin_again(*entry_);
+    if (node_or_tenant_ != 0) cache_->pins().add(copy);
     copy.entry_ = entry_;
   }
   return copy;
@@ -168,7 +166,7 @@ inline Status Block::wait_for_end(Nanoseconds timeout) const {
     if (now()) return {};
     HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   } else if (entry_ != nullptr) {
-    if (entry_->now() == BlockState::filling && cache_->in_callback()) {
+    if (entry_->now() == BlockState::filling && cache_->fills().in_callback()) {
       return fail(ErrorCode::invalid, kInCallback, "wait()");
     }
     const BlockState state = cache_->fills().wait(*entry_, timeout, waited_);
@@ -259,7 +257,7 @@ Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOpti
   options.budgets.insert(options.budgets.end(), options.chain.begin(), options.chain.end());
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
   HEADRACE_TRY_STATUS(check_shards(options));
-  HEADRACE_TRY_STATUS(TenantOrders::check(options.tenants));
+  HEADRACE_TRY_STATUS(TenantShares::check(options.tenants));
   const std::size_t shards = options.shards != 0
                                  ? options.shards
                                  : automatic(options, std::thread::hardware_concurrency());
@@ -279,6 +277,8 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
     : mover_(mover),
       reserve_checked_(options.reserve && !options.allocate),
       writable_(options.writable),
+      tenants_(options.tenants),
+      accounts_(options),
       syncs_(mover.waiting()),
       stretches_(std::bit_floor(std::clamp(smallest_budget(options).value / shards / kStretches,
                                            kShortest, kLongest)),
@@ -290,7 +290,8 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
       largest_ = std::max(largest_.load(), budget.value);
     }
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
-    cores_.push_back(std::make_unique<CacheCore>(mover, std::move(own), this, i, shards));
+    cores_.push_back(
+        std::make_unique<CacheCore>(mover, std::move(own), accounts_, this, i, shards));
   }
   if (!options.tenants.empty() || options.curve) {
     counts_ = std::make_unique<TenantCounts>(options.tenants);
@@ -393,6 +394,7 @@ Status CacheShards::forget(const Object& object, Nanoseconds timeout) {
     HEADRACE_TRY_STATUS(syncs_.forget(object.id(), patience));
   }
   for (const auto& core : cores_) HEADRACE_TRY_STATUS(core->forget(object, patience));
+  if (here()) accounts_.owners.set(object.id(), {});
   return {};
 }
 
@@ -436,6 +438,7 @@ Status CacheShards::resize(NodeId node, Bytes budget) {
     Status resized = cores_[i]->resize(node, share(budget, i));
     if (!resized && first) first = std::move(resized);
   }
+  accounts_.pins.set_budget(node, budget);
   return first;
 }
 
@@ -523,5 +526,9 @@ Result<std::vector<CacheCurvePoint>> Cache::miss_ratio_curve() const {
 }
 
 Result<TenantId> Cache::tenant(std::string_view name) const { return shards_->tenant(name); }
+
+Status Cache::set_tenant(const Object& object, TenantId tenant) {
+  return shards_->set_tenant(object, tenant);
+}
 
 }  // namespace headrace

@@ -54,7 +54,7 @@ CacheRig::Options any_rig(Bytes budget, const std::vector<std::uint64_t>& furthe
   options.cache.shards = shards;
   options.budget = budget;
   options.observe = observed;
-  if (further.empty() && *rc::gen::arbitrary<bool>()) {
+  if (*rc::gen::arbitrary<bool>()) {
     options.cache.tenants = {{.name = "a", .least = 0.3}, {.name = "b", .most = 0.5}};
   }
   return options;

@@ -18,7 +18,7 @@ namespace headrace {
 
 void CacheShards::count(TenantId tenant, const Block& block) {
   if (counts_ == nullptr || !here()) return;  // in a child of fork() the sample's lock may be held
-  counts_->count(tenant, block.hit());
+  counts_->count(accounts_.owners.of(block.extent().object, tenant), block.hit());
   if (reuse_ == nullptr) return;
   try {
     if (block.extent().valid() && block.extent().length > 0_B)
@@ -33,11 +33,35 @@ Result<TenantId> CacheShards::tenant(std::string_view name) const {
   return counts_ == nullptr ? TenantCounts::no_such(name) : counts_->find(name);
 }
 
+Status CacheShards::set_tenant(const Object& object, TenantId tenant) {
+  HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
+  if (number_of(tenant) > tenants_.size()) return Unexpected(foreign_tenant());
+  accounts_.owners.set(object.id(), tenant);
+  return {};
+}
+
 Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
   const std::uint64_t uncurved = uncurved_.load();  // before the sum, which includes them
   if (reuse_ != nullptr) return reuse_->curve(counts_->sum() - uncurved);
   return fail(ErrorCode::invalid, "the cache samples no accesses; set CacheOptions::curve");
+}
+
+// An access in a cache with a tenant that has a bound on its pins.
+Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options) {
+  TenantPins& pins = accounts_.pins;
+  const TenantId tenant = accounts_.owners.of(extent.object, options.tenant);
+  const bool bound = pins.bounds(tenant);
+  if (bound && !pins.reserve(tenant, extent.length)) {
+    return pins.refused(of(extent), extent, tenant);
+  }
+  Block block;
+  {
+    Started all;
+    access_across(extent, block, options, all);
+  }
+  if (bound) pins.charge(block, tenant);
+  return block;
 }
 
 // An access in a cache with blocks that continue into another stretch. Its block is made in the
@@ -155,13 +179,13 @@ auto wait_in_turns(const ReadOptions& options, const Wait& wait) -> decltype(wai
 
 // Without a copy in the cache.
 Status read_source(Mover& mover, const Extent& from, std::span<std::byte> to,
-                   const ReadOptions& options) {
+                   const ReadOptions& options, Priority priority) {
   if (const std::byte* bytes = from.memory()) {
     std::memcpy(to.data(), bytes, to.size());
     return {};
   }
   const MemoryRange range(to, home_of(mover.machine()));
-  const Transfer transfer = mover.copy(whole(range), from, {.priority = options.access.priority});
+  const Transfer transfer = mover.copy(whole(range), from, {.priority = priority});
   auto moved = wait_in_turns(options, [&](Nanoseconds most) { return transfer.wait(most); });
   if (moved) return {};
   // Nothing writes to the caller's memory after the return.
@@ -197,6 +221,8 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
   }
   if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
   if (to.empty()) return {};
+  const TenantId tenant = accounts_.owners.of(from.object, options.access.tenant);
+  const Priority priority = priority_for(tenants_, number_of(tenant), options.access.priority);
   Grid grid(from, options);
   std::array<Extent, kAhead> extents;
   std::array<Block, kAhead> blocks;  // a ring
@@ -215,7 +241,7 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
                may_change(from) || code == ErrorCode::timed_out || code == ErrorCode::cancelled) {
       return Unexpected(bytes.error());
     } else {
-      HEADRACE_TRY_STATUS(read_source(mover_, part, into, options));
+      HEADRACE_TRY_STATUS(read_source(mover_, part, into, options, priority));
     }
     block = {};
     if (part.end() == from.end()) return {};

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "cache/accounts/curve.h"
+#include "cache/accounts/owners.h"
 #include "cache/accounts/tenants.h"
 #include "cache/core.h"
 #include "cache/shards/stretches.h"
@@ -78,6 +79,7 @@ class CacheShards {
   Status resize(NodeId node, Bytes budget);
   CacheStats stats() const;
   Result<TenantId> tenant(std::string_view name) const;
+  Status set_tenant(const Object& object, TenantId tenant);
   Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
 
  private:
@@ -111,6 +113,7 @@ class CacheShards {
   Extent to_fetch(const Extent& extent) const;
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
+  Block access_charged(const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
   void note_length(Bytes length);
   PrefetchOptions of_shard(PrefetchOptions options) const;
@@ -123,6 +126,8 @@ class CacheShards {
   Mover& mover_;
   const bool reserve_checked_;  // growth is compared with the free memory
   const bool writable_;
+  const std::vector<CacheTenant> tenants_;
+  Accounts accounts_;
   Mutex resizing_;                                 // so that all shards get one budget
   std::vector<std::unique_ptr<CacheCore>> cores_;  // a power of two
   Syncs syncs_;                                    // of files that were written

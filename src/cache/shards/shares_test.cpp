@@ -6,9 +6,11 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/cache_rig.h"
+#include "tests/support/chain_rig.h"
 
 namespace headrace {
 namespace {
@@ -24,13 +26,24 @@ CacheRig::Options shared_by(std::vector<CacheTenant> tenants) {
 
 class CacheTenantsTest : public testing::Test {
  protected:
-  explicit CacheTenantsTest(std::vector<CacheTenant> tenants = {{.name = "a", .least = 0.5},
-                                                                {.name = "b", .most = 0.25}})
-      : rig(shared_by(std::move(tenants))) {}
+  explicit CacheTenantsTest(std::vector<CacheTenant> tenants = two(),
+                            const std::vector<std::uint64_t>& chain = {})
+      : rig([&] {
+          auto options = chain.empty() ? shared_by({}) : chain_of(kBudget, chain);
+          options.cache.tenants = std::move(tenants);
+          options.fake.max_in_flight = 2;
+          return options;
+        }()) {}
+  static std::vector<CacheTenant> two() {
+    return {{.name = "a", .least = 0.5}, {.name = "b", .most = 0.25}};
+  }
 
   Extent block(std::uint64_t number) const { return source.at(number * kShared, kShared); }
   AccessOptions by(std::string_view name, Keep keep = Keep::normal) const {
     return {.keep = keep, .tenant = *rig.cache->tenant(name)};
+  }
+  PrefetchOptions by_plan(std::string_view name) const {
+    return {.tenant = *rig.cache->tenant(name)};
   }
   void load(std::uint64_t number, const AccessOptions& options) {
     const Block block = rig.cache->access(this->block(number), options);
@@ -129,6 +142,23 @@ TEST_F(CacheTenantsTest, HitOnABlockOfAnother_CountsForWhoAsks) {
   EXPECT_EQ(tenants[2].bytes_used, 0_B);
 }
 
+TEST_F(CacheTenantsTest, AccessesAndPlansThatNameNone_AreOfTheObjectsTenant) {
+  ASSERT_TRUE(rig.cache->set_tenant(source.object(), by("a").tenant).has_value());
+  load(0, {});
+  load(0, {});
+  load(1, by("b"));
+  EXPECT_EQ(used(1), 1u);
+  EXPECT_EQ(used(2), 1u) << "an access may name another";
+  EXPECT_EQ(rig.cache->stats().tenants[1].hits, 1u);
+  const Prefetch plan = rig.cache->prefetch(std::vector{block(2)});
+  rig.settle();
+  EXPECT_EQ(used(1), 2u);
+  ASSERT_TRUE(rig.cache->forget(source.object()).has_value());
+  load(3, {});
+  EXPECT_EQ(used(0), 1u);
+  EXPECT_EQ(rig.cache->set_tenant(source.object(), TenantId{3}).error().code, ErrorCode::invalid);
+}
+
 TEST_F(CacheTenantsTest, PlanOfATenant_StaysWithinItsMostAndGivesWayToDemand) {
   std::vector<Extent> extents;
   for (std::uint64_t i = 0; i < 12; ++i) extents.push_back(block(i));
@@ -170,6 +200,8 @@ TEST_F(CacheTenantsTest, BadShares_AreRefused) {
       {{.name = "a", .least = 0.5, .most = 0.4}},
       {{.name = "a", .least = nan}},
       {{.name = "a", .most = nan}},
+      {{.name = "a", .most_pinned = 1.5}},
+      {{.name = "a", .most_pinned = nan}},
       {{.name = "a", .least = 0.6}, {.name = "b", .least = 0.6}},
       std::vector<CacheTenant>(32)};
   for (const auto& tenants : wrong) {
@@ -194,6 +226,118 @@ TEST_F(CacheTenantWithoutSpaceTest, Access_ReadsTheSourceOrABlockOfOthers) {
   EXPECT_EQ(rig.cache->access(block(0), by("a")).state(), BlockState::absent);
   load(0, {});
   EXPECT_TRUE(rig.cache->access(block(0), by("a")).hit());
+}
+
+class CacheTenantPriorityTest : public CacheTenantsTest {
+ protected:
+  CacheTenantPriorityTest()
+      : CacheTenantsTest(
+            {{.name = "a"}, {.name = "b", .least = 0.25, .priority = Priority::migration}}) {}
+};
+
+TEST_F(CacheTenantPriorityTest, LowerOne_GetsItsLeastAndTakesNoMore) {
+  scan(0, 16, by("a"));
+  scan(100, 50, by("b"));
+  EXPECT_EQ(used(2), 4u);
+  EXPECT_EQ(used(1), 12u);
+  scan(200, 50, by("a"));
+  EXPECT_EQ(used(2), 4u);
+}
+
+TEST_F(CacheTenantPriorityTest, CopiesOfTheLowerOne_GoLast) {
+  rig.fake->hold(true);
+  std::vector<Block> blocks;
+  for (std::uint64_t i = 0; i < 8; ++i) blocks.push_back(rig.cache->access(block(i), by("b")));
+  const Prefetch plan = rig.cache->prefetch(std::vector{block(8)}, by_plan("b"));
+  blocks.push_back(rig.cache->access(block(7), by("b")));  // in flight
+  blocks.push_back(rig.cache->access(block(20), by("a")));
+  rig.fake->hold(false);
+  rig.settle();
+  std::vector<std::uint64_t> order;
+  for (const Piece& piece : rig.fake->accepted()) order.push_back(piece.from.offset / kShared);
+  const auto at = [&](std::uint64_t number) { return std::ranges::find(order, number); };
+  EXPECT_LT(at(20), at(7));
+  EXPECT_LT(at(20), at(8));
+}
+
+// At most four blocks of 16 are pinned by b.
+class CacheTenantPinsTest : public CacheTenantsTest {
+ protected:
+  CacheTenantPinsTest() : CacheTenantsTest({{.name = "a"}, {.name = "b", .most_pinned = 0.25}}) {}
+};
+
+TEST_F(CacheTenantPinsTest, AccessBeyondTheBound_HasNoCopyUntilARelease) {
+  scan(0, 10, by("a"));
+  std::vector<Block> held(4);
+  rig.cache->access(std::vector{block(0), block(1), block(20), block(2)}, held, by("b"));
+  rig.settle();
+  for (const Block& one : held) EXPECT_EQ(one.state(), BlockState::ready);
+  EXPECT_EQ(rig.cache->access(block(3), by("b")).state(), BlockState::absent) << "though cached";
+  EXPECT_EQ(rig.cache->access(block(3), by("a")).state(), BlockState::ready);
+  const Opaque other(1_MiB);
+  const auto why = rig.cache->access({&other, 0, Bytes{kShared}}, by("b")).wait().error();
+  EXPECT_EQ(why.code, ErrorCode::exhausted);
+  EXPECT_NE(why.message.find("tenant 'b' may not hold 4 KiB more"), std::string::npos);
+  held.pop_back();
+  load(3, by("b"));
+  const Block clone = held[0].clone();  // counts, and is not refused
+  EXPECT_EQ(rig.cache->access(block(3), by("b")).state(), BlockState::absent);
+  EXPECT_EQ(rig.cache->stats().tenants[2].hits, 4u);
+  ASSERT_TRUE(rig.cache->resize(kDram, Bytes{2 * kBudget}).has_value());
+  load(3, by("b"));
+}
+
+TEST_F(CacheTenantPinsTest, RefusedAndFailedAccesses_HoldNothing) {
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(rig.cache->access(source.at(0, 5 * kShared), by("b")).state(), BlockState::absent);
+    EXPECT_EQ(rig.cache->access({&source.object(), ~0ULL, 1_B}, by("b")).state(),
+              BlockState::absent);
+    (void)rig.cache->access(source.at(0, 0), by("b"));
+  }
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 4; ++i) held.push_back(rig.cache->access(block(i), by("b")));
+  rig.settle();
+  EXPECT_EQ(held[3].state(), BlockState::ready);
+}
+
+// Two memories, of 16 and 32 blocks.
+class CacheTenantsInAChainTest : public CacheTenantsTest {
+ protected:
+  CacheTenantsInAChainTest() : CacheTenantsTest(two(), {2 * kBudget}) {}
+  bool is_in(NodeId node, std::uint64_t number) {
+    const Block found = rig.cache->access(block(number));
+    return found.hit() && found.node() == node;
+  }
+};
+
+TEST_F(CacheTenantsInAChainTest, Shares_HoldInEachMemory) {
+  scan(0, 8, by("a"));
+  scan(100, 4, {});
+  scan(200, 40, by("b"));
+  EXPECT_LE(used(2), 12u) << "a quarter of 16 and of 32";
+  EXPECT_GE(used(2), 9u);
+  for (std::uint64_t i = 100; i < 104; ++i) EXPECT_TRUE(is_in(kDram, i)) << "b demotes its own";
+  scan(300, 200, {});
+  for (std::uint64_t i = 0; i < 8; ++i) EXPECT_TRUE(is_in(kDram, i)) << "guaranteed there";
+  EXPECT_GE(rig.cache->stats().demotions, 200u);
+}
+
+TEST_F(CacheTenantsInAChainTest, BlockThatIsPromoted_StaysItsTenants) {
+  scan(0, 4, by("a"));
+  scan(100, 30, {});
+  scan(4, 12, by("a"));
+  const std::uint64_t before = used(1);
+  ASSERT_EQ(before, 16u);
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      EXPECT_TRUE(rig.cache->access(block(i), by("b")).hit());
+      rig.settle();
+    }
+  }
+  EXPECT_GT(rig.cache->stats().promotions, 0u);
+  EXPECT_EQ(used(1), before);
+  EXPECT_EQ(used(2), 0u);
+  EXPECT_EQ(rig.cache->stats().tenants[1].bytes_pinned, 0_B);
 }
 
 // Dirty blocks of a tenant at its most go back to their source.
@@ -243,9 +387,11 @@ TEST_F(CacheKeepTest, BlocksToKeepShorter_AreEvictedFirst) {
 // is guaranteed.
 class TenantModel {
  public:
-  TenantModel() : rig_(any_rig(shares_)) {
+  TenantModel() : rig_(any_rig(shares_, chain_)) {
     for (std::size_t i = 0; i < 3; ++i) {
-      if (i > 0) ids_[i] = *rig_.cache->tenant(std::to_string(i));
+      if (i == 0) continue;
+      ids_[i] = *rig_.cache->tenant(std::to_string(i));
+      RC_ASSERT(rig_.cache->set_tenant(sources_[i].object(), ids_[i]).has_value());
     }
   }
 
@@ -253,9 +399,7 @@ class TenantModel {
     before_ = rig_.cache->stats().tenants;
     switch (*rc::gen::weightedElement<int>({{8, 0}, {4, 1}, {2, 2}, {1, 3}})) {
       case 0: access(); break;
-      case 1:
-        if (!held_.empty()) held_.erase(held_.begin() + *rc::gen::inRange(0, int(held_.size())));
-        break;
+      case 1: release(); break;
       case 2: rig_.settle(); break;
       default: prefetch();
     }
@@ -263,8 +407,10 @@ class TenantModel {
   }
 
  private:
-  static CacheRig::Options any_rig(const std::array<CacheTenant, 3>& shares) {
-    auto options = shared_by({shares[1], shares[2]});
+  static CacheRig::Options any_rig(const std::array<CacheTenant, 3>& shares,
+                                   const std::vector<std::uint64_t>& chain) {
+    auto options = chain.empty() ? shared_by({}) : chain_of(kBudget, chain);
+    options.cache.tenants = {shares[1], shares[2]};
     options.observe = *rc::gen::arbitrary<bool>();
     options.cache.slab = *rc::gen::element(4096_B, 16384_B, 65536_B);
     options.cache.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
@@ -278,32 +424,56 @@ class TenantModel {
       left -= least;
       shares[i] = {.name = std::to_string(i),
                    .least = least / 10.0,
-                   .most = *rc::gen::inRange(least, 11) / 10.0};
+                   .most = *rc::gen::inRange(least, 11) / 10.0,
+                   .most_pinned = *rc::gen::element(1.0, 1.0, 0.3),
+                   .priority = *rc::gen::element(Priority::demand, Priority::migration)};
     }
     return shares;
   }
+  // The tenant that accesses names itself, or accesses an object of its own.
+  TenantId any_tenant() {
+    acts_ = *rc::gen::inRange<std::size_t>(0, 3);
+    const bool named = acts_ > 0 && *rc::gen::arbitrary<bool>();
+    of_ = named ? *rc::gen::inRange<std::size_t>(0, 3) : acts_;
+    return named ? ids_[acts_] : TenantId{};
+  }
   Extent any_extent() {
     const auto length = *rc::gen::element<std::uint64_t>(4096, 4096, 8192, 1000);
-    return source_.at(kShared * *rc::gen::inRange<std::uint64_t>(0, 60), length);
+    return sources_[of_].at(kShared * *rc::gen::inRange<std::uint64_t>(0, 60), length);
   }
   void access() {
-    acts_ = *rc::gen::inRange<std::size_t>(0, 3);
+    const TenantId tenant = any_tenant();
     const Extent extent = any_extent();
     const Keep keep = *rc::gen::element(Keep::normal, Keep::longer, Keep::shorter);
-    Block block = rig_.cache->access(extent, {.keep = keep, .tenant = ids_[acts_]});
+    Block block = rig_.cache->access(extent, {.keep = keep, .tenant = tenant});
     ++accesses_[acts_];
-    RC_ASSERT(source_.equals(extent, *block.now()));
-    if (*rc::gen::inRange(0, 3) == 0) held_.push_back(std::move(block));
+    RC_ASSERT(sources_[of_].equals(extent, *block.now()));
+    if (*rc::gen::inRange(0, 3) > 0) return;
+    if (block.state() != BlockState::absent) pinned_[acts_] += extent.length.value;
+    held_.emplace_back(acts_, std::move(block));
+    RC_ASSERT(pinned_[acts_] <= share(shares_[acts_].most_pinned));
+  }
+  void release() {
+    if (held_.empty()) return;
+    const auto at = held_.begin() + *rc::gen::inRange(0, int(held_.size()));
+    const auto& [tenant, block] = *at;
+    // A copy that failed counts until its Block is released.
+    if (block.state() != BlockState::absent) pinned_[tenant] -= block.extent().length.value;
+    held_.erase(at);
   }
   void prefetch() {
-    acts_ = *rc::gen::inRange<std::size_t>(0, 3);
+    const TenantId tenant = any_tenant();
     planned_[acts_] = true;
     std::vector<Extent> extents;
     for (int i = *rc::gen::inRange(1, 12); i > 0; --i) extents.push_back(any_extent());
-    plans_.push_back(rig_.cache->prefetch(extents, {.tenant = ids_[acts_]}));
+    plans_.push_back(rig_.cache->prefetch(extents, {.tenant = tenant}));
   }
-  static std::uint64_t share(double of_budget) {
-    return static_cast<std::uint64_t>(of_budget * kBudget);
+  std::uint64_t share(double of_budget) const {
+    auto bytes = static_cast<std::uint64_t>(of_budget * kBudget);
+    for (const std::uint64_t more : chain_) {
+      bytes += static_cast<std::uint64_t>(of_budget * static_cast<double>(more));
+    }
+    return bytes;
   }
   void check() {
     const CacheStats stats = rig_.cache->stats();
@@ -316,7 +486,8 @@ class TenantModel {
       RC_ASSERT(now.hits + now.misses == accesses_[i]);
       RC_ASSERT(now.bytes_pinned <= now.bytes_used);
       // Plans act for their tenant during every step.
-      if (i == acts_ || planned_[i]) continue;
+      // A demoted block may find the next memory full of pins, though within its `least` there.
+      if (i == acts_ || planned_[i] || !chain_.empty()) continue;
       RC_ASSERT(now.bytes_used.value >=
                 std::min(before_[i].bytes_used.value, share(shares_[i].least)));
     }
@@ -324,14 +495,19 @@ class TenantModel {
   }
 
   const std::array<CacheTenant, 3> shares_ = any_shares();
-  Source source_{kShared * 64};
+  const std::vector<std::uint64_t> chain_ =
+      *rc::gen::element(std::vector<std::uint64_t>{}, std::vector<std::uint64_t>{kBudget},
+                        std::vector<std::uint64_t>{kBudget / 2, 2 * kBudget});
+  std::array<Source, 3> sources_{Source(kShared * 64), Source(kShared * 64), Source(kShared * 64)};
   CacheRig rig_;
   std::array<TenantId, 3> ids_{};
   std::array<std::uint64_t, 3> accesses_{};
   std::array<bool, 3> planned_{};
   std::size_t acts_ = 0;
+  std::size_t of_ = 0;  // whose object
   std::vector<CacheStats::Tenant> before_;
-  std::vector<Block> held_;
+  std::vector<std::pair<std::size_t, Block>> held_;  // with their tenants
+  std::array<std::uint64_t, 3> pinned_{};
   std::vector<Prefetch> plans_;
 };
 

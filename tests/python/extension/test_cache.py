@@ -316,12 +316,38 @@ def test_tenants_share_a_cache(
     assert others.hits + others.misses == 0 and a.hits + a.misses >= 2
     assert b.bytes_used <= 2 << 16 and b.evictions > 0 and b.hits > 0
     assert 'headrace_cache_tenant_used_bytes{cache="cache",tenant="b"}' in cache.metrics()
+    cache.set_tenant(file, "a")
+    cache.read(file.extent(2 << 20, 1 << 16))
+    cache.set_tenant(file, None)
+    after, owner, _ = cache.stats().tenants
+    assert after.hits + after.misses == 0 and owner.misses == a.misses + 1
     with pytest.raises(headrace.AbsentError, match="no tenant 'c'"):
         cache.access(file.extent(0, 10), tenant="c")
+    with pytest.raises(headrace.AbsentError, match="no tenant 'c'"):
+        cache.set_tenant(file, "c")
     with pytest.raises(headrace.InvalidError, match="normal, longer, shorter"):
         cache.access(file.extent(0, 10), keep="for ever")  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidError, match="add up"):
         headrace.Cache(mover, {memory_node: 1 << 20}, tenants={"a": (0.6, 1), "b": (0.6, 1)})
+
+
+def test_tenant_with_a_bound_on_pins_holds_no_more(
+    mover: headrace.Mover, memory_node: int, file: headrace.File
+) -> None:
+    low = headrace.CacheTenant(least=0.25, most_pinned=0.25, priority="prefetch")
+    cache = headrace.Cache(mover, {memory_node: 8 << 16}, tenants={"low": low, "b": (0, 1)})
+    held = [cache.access(file.extent(at << 16, 1 << 16), tenant="low") for at in range(2)]
+    refused = cache.access(file.extent(2 << 16, 1 << 16), tenant="low")
+    with pytest.raises(headrace.ExhaustedError, match="tenant 'low' may not hold 64 KiB more"):
+        refused.wait()
+    assert len(cache.read(file.extent(2 << 16, 1 << 16), tenant="low")) == 1 << 16
+    cache.access(file.extent(2 << 16, 1 << 16), tenant="b").wait()
+    del held[0]
+    cache.access(file.extent(2 << 16, 1 << 16), tenant="low").wait()
+    with pytest.raises(headrace.InvalidError, match="most_pinned 2"):
+        headrace.Cache(
+            mover, {memory_node: 1 << 20}, tenants={"a": headrace.CacheTenant(most_pinned=2)}
+        )
 
 
 @pytest.mark.parametrize("how", ["read", "readinto", "view"])
