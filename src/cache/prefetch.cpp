@@ -314,8 +314,8 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
 void Prefetcher::unprotect(CacheEntry& entry, PlanItem::State state) {
   if (--entry.planned == 0) {
     shard_.space.node(entry.node).planned -= entry.length;
-    using Use = EvictionBlock::Use;
-    const bool again = entry.by_prefetch == 0 || entry.visited;
+    using Use = Candidates::Use;
+    const bool again = entry.by_prefetch == 0 || entry.again != 0 || entry.visited;
     const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
     if (entry.detached == 0) shard_.candidates.enter(entry, again ? Use::again : unused);
   }

@@ -62,6 +62,9 @@ class TenantOrders final : public EvictionOrder {
   void insert(EvictionLinks& entry, const EvictionBlock& block) override;
   void remove(EvictionLinks& entry) override;
   void evict(EvictionLinks& entry, std::uint64_t key) override;
+  EvictionBlock::Use use_of(const EvictionLinks& entry) const override {
+    return tenants_[static_cast<const CacheEntry&>(entry).tenant].order->use_of(entry);
+  }
   void touch(EvictionLinks& entry) override;
   bool marks() const override { return tenants_[0].order->marks(); }
   // `effort` for each tenant.
