@@ -346,13 +346,15 @@ bool Prefetcher::use(const Range& range, const AccessOptions& options) {
   return any;
 }
 
-std::optional<Nanoseconds> Prefetcher::next_use(const Range& range) const {
+std::optional<Nanoseconds> Prefetcher::next_use(const Range& range, bool* paced) const {
   std::optional<Nanoseconds> next;
   const Nanoseconds now = shard_.mover.clock().now();
   for (const auto& plan : plans_) {
     if (plan->ended) continue;
     const auto ahead = plan->next_use(range, now);
-    if (ahead && (!next || *ahead < *next)) next = ahead;
+    if (!ahead || (next && *ahead >= *next)) continue;
+    next = ahead;
+    if (paced != nullptr) *paced = plan->is_paced(now);
   }
   return next;
 }

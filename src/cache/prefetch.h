@@ -52,8 +52,8 @@ class Prefetcher {
   // Whether any item was used.
   bool use(const Range& range, const AccessOptions& options);
   // The time until a plan uses a block of `range` next, if consumers keep their pace. Nothing: no
-  // plan will use it.
-  std::optional<Nanoseconds> next_use(const Range& range) const;
+  // plan will use it. `paced`: whether the pace of that consumer is known.
+  std::optional<Nanoseconds> next_use(const Range& range, bool* paced = nullptr) const;
   // Gives a cached block that a new plan may use its place in NextUses.
   void notice(CacheEntry& entry);
   // The block of these items was dropped or failed. An item that failed in a run is tried alone.

@@ -1344,8 +1344,14 @@ class CacheExplanation:
         """Node of its block, or of the copy to be made."""
 
     @property
+    def planned(self) -> bool:
+        """Whether a plan will use it."""
+
+    @property
     def next_use(self) -> float | None:
-        """Seconds until a plan uses it; else None."""
+        """
+        Seconds until that use. None: none is planned, the consumer has paused, or its pace is not known yet (before three uses).
+        """
 
     @property
     def copy_time(self) -> float | None:

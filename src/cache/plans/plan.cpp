@@ -8,8 +8,8 @@
 namespace headrace {
 
 void Pace::record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step) {
-  if (last_) {
-    const Nanoseconds passed = std::max(now - *last_, Nanoseconds{0});
+  const Nanoseconds passed = last_ ? std::max(now - *last_, Nanoseconds{0}) : Nanoseconds{0};
+  if (begun_) {
     bytes_ += static_cast<double>(bytes);
     seconds_ += seconds(passed);
     in_step_ += passed;
@@ -20,6 +20,7 @@ void Pace::record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step) {
       in_step_ = Nanoseconds{0};
     }
   }
+  begun_ = begun_ || passed > Nanoseconds{0};
   last_ = now;
 }
 

@@ -81,16 +81,17 @@ class PlanItems {
 // steps. A step lasts at least a given time and has at least one use. Otherwise uses in bursts,
 // such as the pages of a long block, would make it forget the pauses between them. Bytes and time
 // are summed and decayed separately: in a mean of rates, one short gap between two uses would
-// outweigh many long ones.
+// outweigh many long ones. The time after the first use is not counted: it waited for its copy.
 class Pace {
  public:
   static constexpr int kSteps = 16;
   void record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step);
-  // Nothing before two uses at different times.
+  // Nothing before three uses at different times.
   std::optional<BytesPerSecond> rate() const;
 
  private:
   std::optional<Nanoseconds> last_;
+  bool begun_ = false;  // the first time is over
   double bytes_ = 0;
   double seconds_ = 0;
   Nanoseconds in_step_{0};
@@ -164,6 +165,8 @@ struct PrefetchPlan {
   bool reach(const Range& range, std::uint64_t window);
   // The objects that it has yet to read.
   std::vector<ObjectId> reading() const;
+  // Whether the pace of the consumer is known, and it has not paused.
+  bool is_paced(Nanoseconds now) const { return pace.rate() && !is_stalled(now); }
   // Whether the consumer has paused: for a second, and for the time in which it uses up `ahead`.
   bool is_stalled(Nanoseconds now) const;
   // Most bytes that may be started and not over, when a copy takes `latency`. These are the bytes
