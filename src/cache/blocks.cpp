@@ -356,6 +356,15 @@ bool Blocks::being_read(ObjectId object) const {
   return false;
 }
 
+const CacheEntry* Blocks::oldest_dirty() const {
+  const Fill* oldest = nullptr;
+  for (const FillList* list : {&failed_, &writing_, &due_, &dirty_}) {
+    const Fill* const first = list->front();
+    if (first != nullptr && (oldest == nullptr || first->changed < oldest->changed)) oldest = first;
+  }
+  return oldest == nullptr ? nullptr : oldest->entry;
+}
+
 std::vector<ObjectId> Blocks::reading() const {
   std::vector<ObjectId> objects;
   for (const FillList* list : {&fills_, &dirty_, &due_, &writing_, &failed_}) {

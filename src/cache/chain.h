@@ -12,8 +12,8 @@
 //     move never outlive them.
 // M4. A block that others hold or plan to use is not demoted. A block whose demotion failed is
 //     evicted, so that space is made in any case.
-// M5. A block that is dirty, or held or wanted for writing, is not moved. The pin of M2 makes a
-//     writer wait for the end of a move, which it starts.
+// M5. A block that is dirty, or held or wanted for writing, is not moved. A move that has not begun
+//     is given up for a writer; a later one makes it wait, by the pin of M2.
 // M6. In a writable cache a block that Blocks hold is not moved: a writer would not find their pins
 //     at the new place. Its promotion is put off until only the move holds the block.
 #pragma once
@@ -57,6 +57,8 @@ class Chain {
   void hurry_put_off() noexcept {
     if (put_off_.front() != nullptr) hurry();
   }
+  // A writer wants the block, which only its move holds: a move that has not begun is given up.
+  void give_way(CacheEntry& from);
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
   void make_way(std::uint16_t node, const Extent& extent, bool urgent) noexcept;
