@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache/blocks.h"
+#include "cache/structures/chunks.h"
 #include "core/check.h"
 
 namespace headrace {
@@ -185,11 +186,11 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
       plan.limit(item, shard_.blocks.latency * shard_.shards, window_of(plan, item.node));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   CacheEntry* const found = shard_.hits.find(item.bytes);
-  std::uint64_t run = found != nullptr ? length : run_from(item, most);
+  const std::uint64_t run = found != nullptr ? length : run_from(item, most);
   if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
-  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run)) return nullptr;
+  const std::uint64_t more = found == nullptr ? block_of(item, run).length : length;
+  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : more)) return nullptr;
   if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
-  if (found == nullptr) run = not_there_of(item, run);
   plan.touched = shard_.mover.clock().now();
   if (found != nullptr && found->planned == CacheEntry::kMostPlanned) {
     let_go(item, PlanItem::State::over);
@@ -200,11 +201,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     shard_.chain.promote(*found);
     return nullptr;
   }
-  // A run lies in another cell of the index than its first item. If that cell is full, the item is
-  // fetched alone.
-  Range bytes = item.bytes;
-  bytes.length = run;
-  if (run > length && shard_.hits.index.crowded(bytes) != nullptr) bytes.length = run = length;
+  const Range bytes = block_of(item, not_there_of(item, run));
   // An access will wait for a dirty block that overlaps the item.
   if (shard_.options.writable && !shard_.blocks.may_start(bytes)) {
     let_go(item, PlanItem::State::over);
@@ -216,7 +213,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   }
   const SpaceRequest request{.node = item.node,
                              .tenant = number_of(plan.options.tenant),
-                             .extent = {item.object, item.bytes.offset, Bytes{run}},
+                             .extent = {item.object, bytes.offset, Bytes{bytes.length}},
                              .by_prefetch = true};
   spare = &shard_.blocks.take(spare);
   switch (shard_.space.make(*spare, request, wanted)) {
@@ -230,17 +227,31 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     case Space::Outcome::growing:
     case Space::Outcome::none:
       shard_.space.stall();
-      reserve(item, run);
+      reserve(item, bytes.length);
       return nullptr;
     case Space::Outcome::found: break;
   }
   CacheEntry& entry = *std::exchange(spare, nullptr);
   shard_.blocks.start(entry, request);
-  std::size_t next = item.number;
-  for (std::uint64_t at = 0; at < run; at += plan.items[next++].bytes.length) {
-    adopt(plan.items[next], entry);
+  adopt(item, entry);
+  const std::size_t end = std::min(plan.items.end(), item.number + PrefetchPlan::kSlice);
+  for (std::size_t i = item.number + 1; i < end; ++i) {
+    PlanItem& next = plan.items[i];
+    if (next.state != PlanItem::State::pending || next.node != item.node ||
+        !bytes.contains(next.bytes) || plan.ahead + next.bytes.length > most) {
+      break;
+    }
+    adopt(next, entry);
   }
   return &entry;
+}
+
+// The block of a run: with whole chunks, unless they do not fit. It lies in another cell of the
+// index than the item. If that cell is full, the item is fetched alone.
+Range Prefetcher::block_of(const PlanItem& item, std::uint64_t run) const {
+  const Range range = range_of(whole_chunks({item.object, item.bytes.offset, Bytes{run}}));
+  const bool fits = range.length <= shard_.space.node(item.node).budget;
+  return fits && shard_.hits.index.crowded(range) == nullptr ? range : item.bytes;
 }
 
 // Bytes of the adjacent pending items, from `item` on, that may be fetched as one block. The plan

@@ -73,6 +73,7 @@ class Prefetcher {
   void set_idle(PrefetchPlan& plan, bool idle);
   void take_back(const PlanItem& item, std::uint64_t bytes);
   std::uint64_t run_from(const PlanItem& item, std::uint64_t most) const;
+  Range block_of(const PlanItem& item, std::uint64_t run) const;
   std::uint64_t not_there_of(const PlanItem& item, std::uint64_t run) const;
   void adopt(PlanItem& item, CacheEntry& entry);
   void let_go(PlanItem& item, PlanItem::State state);
