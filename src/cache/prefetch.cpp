@@ -184,10 +184,13 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   }
   const std::uint64_t most =
       plan.limit(item, shard_.blocks.latency * shard_.shards, window_of(plan, item.node));
-  if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
+  plan.starts_at = PrefetchPlan::kNow;
+  // The run of a held item is not looked for again at each use.
+  const bool known = plan.held == item.number && plan.held_run <= most / 4;
+  if (plan.holds(item, known ? plan.held_run : length, most)) return nullptr;
   CacheEntry* const found = shard_.hits.find(item.bytes);
   const std::uint64_t run = found != nullptr ? length : run_from(item, most);
-  if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
+  if (plan.holds(item, run, most)) return nullptr;
   const std::uint64_t more = found == nullptr ? block_of(item, run).length : length;
   if (!grants(item, found != nullptr && found->planned > 0 ? 0 : more)) return nullptr;
   if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
@@ -233,17 +236,23 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   }
   CacheEntry& entry = *std::exchange(spare, nullptr);
   shard_.blocks.start(entry, request);
+  adopt_all(item, entry, most);
+  return &entry;
+}
+
+// The item, and those behind it that lie in its block, up to the limit.
+void Prefetcher::adopt_all(PlanItem& item, CacheEntry& entry, std::uint64_t most) {
   adopt(item, entry);
+  PrefetchPlan& plan = *item.plan;
   const std::size_t end = std::min(plan.items.end(), item.number + PrefetchPlan::kSlice);
   for (std::size_t i = item.number + 1; i < end; ++i) {
     PlanItem& next = plan.items[i];
     if (next.state != PlanItem::State::pending || next.node != item.node ||
-        !bytes.contains(next.bytes) || plan.ahead + next.bytes.length > most) {
+        !entry.range().contains(next.bytes) || plan.ahead + next.bytes.length > most) {
       break;
     }
     adopt(next, entry);
   }
-  return &entry;
 }
 
 // The block of a run: with whole chunks, unless they do not fit. It lies in another cell of the
@@ -307,6 +316,7 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
   CacheEntry* const entry = std::exchange(item.entry, nullptr);
   item.state = state;
+  if (entry == nullptr || state == PlanItem::State::pending) plan.starts_at = PrefetchPlan::kNow;
   if (state == PlanItem::State::pending) {
     --plan.progress.started;
     plan.next = std::min(plan.next, item.number);
@@ -318,7 +328,8 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
     plan.ahead -= item.bytes.length;
     unprotect(*entry, state);
   }
-  shard_.signals.pump_due = true;
+  // Other plans may wait for its share.
+  if (plan.ahead <= plan.starts_at || plans_.size() > 1) shard_.signals.pump_due = true;
 }
 
 // An item has let go of the block. The items that are left decide on its next use.

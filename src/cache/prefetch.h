@@ -76,6 +76,7 @@ class Prefetcher {
   Range block_of(const PlanItem& item, std::uint64_t run) const;
   std::uint64_t not_there_of(const PlanItem& item, std::uint64_t run) const;
   void adopt(PlanItem& item, CacheEntry& entry);
+  void adopt_all(PlanItem& item, CacheEntry& entry, std::uint64_t most);
   void let_go(PlanItem& item, PlanItem::State state);
   void unprotect(CacheEntry& entry, PlanItem::State state);
   void let_go_unused(PlanItem& item, PlanItem::State state);

@@ -190,8 +190,9 @@ std::optional<Nanoseconds> PrefetchPlan::next_use(const Range& range, Nanosecond
   return is_stalled(now) ? kPaused : Nanoseconds{static_cast<std::int64_t>(time * 1e9)};
 }
 
-std::vector<PlanItem*> PrefetchPlan::concerned(const Range& range) {
-  std::vector<PlanItem*> found;
+std::span<PlanItem* const> PrefetchPlan::concerned(const Range& range) {
+  std::vector<PlanItem*>& found = concerned_;
+  found.clear();
   const auto uses = [&](const PlanItem& item) {
     return item.bytes.contains(range) || range.contains(item.bytes);
   };
@@ -231,6 +232,14 @@ PlanItem* PrefetchPlan::first_pending(std::size_t& effort) {
     if (items[next].state == PlanItem::State::pending) return &items[next];
   }
   return nullptr;
+}
+
+bool PrefetchPlan::holds(const PlanItem& item, std::uint64_t run, std::uint64_t most) {
+  if (ahead == 0 || ahead + run <= most) return false;
+  held = item.number;
+  held_run = run;
+  starts_at = most - std::min(run, most);
+  return true;
 }
 
 std::vector<ObjectId> PrefetchPlan::reading() const {

@@ -62,6 +62,22 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 200'000'000u);
 }
 
+TEST(PlanTest, ItemBeyondTheLimit_IsHeldUntilItsRunFits) {
+  PrefetchPlan plan;
+  PlanItem item;
+  item.number = 7;
+  EXPECT_FALSE(plan.holds(item, 100, 50)) << "nothing is ahead";
+  plan.ahead = 60;
+  EXPECT_FALSE(plan.holds(item, 40, 100));
+  EXPECT_EQ(plan.starts_at, PrefetchPlan::kNow);
+  EXPECT_TRUE(plan.holds(item, 41, 100));
+  EXPECT_EQ(plan.held, 7u);
+  EXPECT_EQ(plan.held_run, 41u);
+  EXPECT_EQ(plan.starts_at, 59u);
+  EXPECT_TRUE(plan.holds(item, 200, 100));
+  EXPECT_EQ(plan.starts_at, 0u) << "when nothing is ahead";
+}
+
 // More items than one slice: skipped, passed over, ended and cleared.
 TEST(PlanTest, PlanOfManyItems_IsSkippedEndedAndCleared) {
   constexpr std::uint64_t kItems = 50'000;
