@@ -29,9 +29,8 @@ struct EvictionLinks {
 
 // A block on insertion into the order.
 struct EvictionBlock {
-  // Expected use: an `again` block stays longer than a `fresh` one; a `used_up` block is evicted
-  // before all others.
-  enum class Use : std::uint8_t { fresh, again, used_up };
+  // Expected use: an `again` block stays longer than a `fresh` one.
+  enum class Use : std::uint8_t { fresh, again };
 
   std::uint64_t key = 0;  // a hash, equal for equal bytes
   std::uint64_t bytes = 0;
@@ -45,6 +44,10 @@ class EvictionOrder {
   virtual void remove(EvictionLinks& entry) = 0;
   // remove() of a block that is evicted for space. The order may remember its key.
   virtual void evict(EvictionLinks& entry, std::uint64_t /*key*/) { remove(entry); }
+  // The use with which to insert() a block again that is removed now: a plan names it meanwhile.
+  virtual EvictionBlock::Use use_of(const EvictionLinks& /*entry*/) const {
+    return EvictionBlock::Use::fresh;
+  }
   // A hit. Must be cheap: SIEVE and CLOCK reorder nothing here.
   virtual void touch(EvictionLinks& entry) = 0;
   // True if touch() only sets `visited`. The cache then sets it itself, and hits take no lock. If

@@ -277,7 +277,10 @@ void bind_explanation(nb::module_& m) {
       .field("state", &CacheExplanation::state, "State of its block: absent, filling or ready.")
       .field("dirty", &CacheExplanation::dirty, "Newer than its source.")
       .field("node", &CacheExplanation::node, "Node of its block, or of the copy to be made.")
-      .field("next_use", &CacheExplanation::next_use, "Seconds until a plan uses it; else None.")
+      .field("planned", &CacheExplanation::planned, "Whether a plan will use it.")
+      .field("next_use", &CacheExplanation::next_use,
+             "Seconds until that use. None: none is planned, the consumer has paused, or its pace "
+             "is not known yet (before three uses).")
       .field("copy_time", &CacheExplanation::copy_time, "Seconds; None: not measured.")
       .field("saved_per_use", &CacheExplanation::saved_per_use,
              "Seconds by which a use of the copy is shorter; None: not measured.")

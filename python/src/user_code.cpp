@@ -156,8 +156,8 @@ void bind_user_source(nb::module_& m) {
           "once. Each call ends in bounded time and does not use the cache. `version` "
           "is optional: if str(reader.version) changes, reads fail, and the new bytes need a new "
           "UserSource. A short read or an exception fails the copy (IoError). `chunk` is optional: "
-          "the bytes that read_into() produces at once (a compressed block). Reads and accesses "
-          "fetch whole chunks; plans fetch their extents, so plan whole chunks.");
+          "the bytes that read_into() produces at once (a compressed block), which "
+          "accesses, reads and plans fetch as a whole.");
 }
 
 }  // namespace headrace::python

@@ -131,7 +131,7 @@ void Blocks::start(CacheEntry& entry, const SpaceRequest& request) {
   if (may_enter_index(entry.range())) {
     shard_.hits.index.insert(entry);
     entry.detached = 0;
-    using Use = EvictionBlock::Use;
+    using Use = Candidates::Use;
     const bool brief = request.by_prefetch || request.keep == Keep::shorter;
     const Use kept = request.keep == Keep::longer ? Use::again : Use::fresh;
     shard_.candidates.enter(entry, brief ? Use::used_up : kept);
@@ -223,6 +223,7 @@ void Blocks::unpin(CacheEntry& entry) {
     return;
   }
   changed();
+  shard_.candidates.unpinned(entry);
   const bool used_up = entry.by_next_use != 0 && NextUses::is_at(entry, std::nullopt);
   if (shard_.space.stalled() || used_up) shard_.space.offer(entry);
   shard_.space.released();
@@ -321,7 +322,7 @@ void Blocks::replace(CacheEntry& from, CacheEntry& to) {
             (noticed ? CacheEntry::kNoticed : 0);
   shard_.hits.index.insert(to);
   to.detached = 0;
-  using Use = EvictionBlock::Use;
+  using Use = Candidates::Use;
   shard_.candidates.enter(to, up ? Use::again : Use::fresh);
   ++(up ? counts.promotions : counts.demotions);
   emit(up ? CacheEvent::Kind::promoted : CacheEvent::Kind::demoted, to.extent(), to.by_prefetch);
@@ -358,6 +359,15 @@ bool Blocks::being_read(ObjectId object) const {
     if (fill->source.object == object) return true;
   }
   return false;
+}
+
+const CacheEntry* Blocks::oldest_dirty() const {
+  const Fill* oldest = nullptr;
+  for (const FillList* list : {&failed_, &writing_, &due_, &dirty_}) {
+    const Fill* const first = list->front();
+    if (first != nullptr && (oldest == nullptr || first->changed < oldest->changed)) oldest = first;
+  }
+  return oldest == nullptr ? nullptr : oldest->entry;
 }
 
 std::vector<ObjectId> Blocks::reading() const {

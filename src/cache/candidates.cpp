@@ -11,8 +11,10 @@ namespace {
 
 // Blocks sorted before each choice.
 constexpr std::size_t kSorted = 64;
-// Blocks with a next use that a choice looks at, those included that their tenants keep.
-constexpr unsigned kLooks = 16384;
+// Blocks by next use that a choice looks at, those included that are pinned or that their tenants
+// keep. A block that is sorted counts as many.
+constexpr int kLooks = 16384;
+constexpr int kLooksToSort = 16;
 
 // For EvictionBlock::key.
 std::uint64_t key_of(const Range& range) {
@@ -31,14 +33,15 @@ Candidates::Candidates(const Shard& shard)
       tenants_(shard.options.tenants.size() + 1),
       next_uses_(shard.options.budgets.size() * tenants_) {}
 
-void Candidates::enter(CacheEntry& entry, EvictionBlock::Use use) {
-  using Use = EvictionBlock::Use;
+void Candidates::enter(CacheEntry& entry, Use use) {
+  entry.again = use == Use::again;
   const auto ahead = entry.visited ? std::nullopt : shard_.plans.next_use(entry.range());
   if (ahead) shard_.space.spare(entry);
   if (ahead || use == Use::used_up) return uses_of(entry).insert(entry, ahead);
+  const auto of_order = use == Use::again ? EvictionBlock::Use::again : EvictionBlock::Use::fresh;
   shard_.space.node(entry.node)
       .queue_of(entry)
-      .order->insert(entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
+      .order->insert(entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = of_order});
 }
 
 void Candidates::leave(CacheEntry& entry, bool evicted) {
@@ -48,14 +51,15 @@ void Candidates::leave(CacheEntry& entry, bool evicted) {
   } else if (evicted) {
     order.evict(entry, key_of(entry.range()));
   } else {
+    entry.again = order.use_of(entry) == EvictionBlock::Use::again;
     order.remove(entry);
   }
 }
 
 void Candidates::sort(CacheEntry& entry) {
-  using Use = EvictionBlock::Use;
   leave(entry, false);
-  enter(entry, entry.visited ? Use::again : entry.by_prefetch != 0 ? Use::used_up : Use::fresh);
+  const bool again = entry.visited || entry.again != 0;
+  enter(entry, again ? Use::again : entry.by_prefetch != 0 ? Use::used_up : Use::fresh);
 }
 
 void Candidates::sort_again() {
@@ -88,7 +92,7 @@ CacheEntry* Candidates::choose(Space::Node& node, std::uint32_t tenant, const Ac
   std::uint64_t planned = node.planned;
   for (const NextUses& one : all) planned += one.bytes();
   CacheEntry* found = choose_by_next_use(uses, accept, effort, planned > half ? planned - half : 0);
-  if (found == nullptr && effort > 0) {
+  if (found == nullptr) {
     found = static_cast<CacheEntry*>(node.queues[tenant].order->choose(accept, effort));
   }
   if (found == nullptr) found = choose_by_next_use(uses, accept, effort, node.budget);
@@ -104,18 +108,22 @@ CacheEntry* Candidates::choose(Space::Node& node, const Accept& accept, unsigned
 }
 
 // Offers at most about `most` bytes of blocks with a next use.
-CacheEntry* Candidates::choose_by_next_use(NextUses& uses, const Accept& accept, unsigned& effort,
+CacheEntry* Candidates::choose_by_next_use(NextUses& uses, const Accept& accept, unsigned effort,
                                            std::uint64_t most) {
-  unsigned looks = kLooks;
+  int looks = kLooks;
   for (CacheEntry* next = uses.first(); next != nullptr && effort > 0 && looks > 0; --looks) {
     CacheEntry& entry = *next;
     next = uses.after(entry);
+    if (entry.pins > 0) {
+      uses.put_aside(entry);
+      continue;
+    }
     const bool droppable = entry.droppable(false);
     if (droppable && entry.chosen == 0) {
       const auto ahead = shard_.plans.next_use(entry.range());
       if (entry.visited || !NextUses::is_at(entry, ahead)) {
         sort(entry);
-        --effort;
+        looks -= kLooksToSort;
         continue;
       }
     }

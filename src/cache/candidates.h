@@ -23,8 +23,10 @@ class Candidates {
  public:
   explicit Candidates(const Shard& shard);
 
+  // A used_up block is evicted before those of the order.
+  enum class Use : std::uint8_t { fresh, again, used_up };
   // Requires: the block is in the index, and no plan protects it.
-  void enter(CacheEntry& entry, EvictionBlock::Use use);
+  void enter(CacheEntry& entry, Use use);
   void leave(CacheEntry& entry, bool evicted);
   // Its next use has changed, or it had another use.
   void sort(CacheEntry& entry);
@@ -32,8 +34,13 @@ class Candidates {
   void sort_again();
   // Sorts at most `effort` blocks of each memory. True: all are sorted.
   bool sort_some(std::size_t effort);
-  // Offers blocks of a tenant in the order of their eviction until `accept` takes one or about
-  // `effort` were offered. Null: none was taken.
+  // The last counted pin of the block is released.
+  void unpinned(CacheEntry& entry) {
+    if (entry.by_next_use != 0 && NextUses::is_aside(entry)) sort(entry);
+  }
+  // Offers blocks of a tenant in the order of their eviction until `accept` takes one, or about
+  // `effort` were offered of those by next use and of the others. Blocks with counted pins are
+  // offered once, not in each call. Null: none was taken.
   using Accept = std::function<bool(EvictionLinks&)>;
   CacheEntry* choose(Space::Node& node, std::uint32_t tenant, const Accept& accept,
                      unsigned effort);
@@ -42,7 +49,7 @@ class Candidates {
 
  private:
   bool sort_some(NextUses& uses, std::size_t effort);
-  CacheEntry* choose_by_next_use(NextUses& uses, const Accept& accept, unsigned& effort,
+  CacheEntry* choose_by_next_use(NextUses& uses, const Accept& accept, unsigned effort,
                                  std::uint64_t most);
   // The next uses in a memory, one set for each tenant.
   std::span<NextUses> uses_of(std::size_t node) {

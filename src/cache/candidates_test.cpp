@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -10,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/blocks.h"
 #include "headrace/random.h"
 #include "tests/support/cache_rig.h"
 #include "tests/support/manual_waiting.h"
@@ -210,6 +213,71 @@ TEST_F(CandidatesTest, NewPlan_KeepsTheBlocksThatItNames) {
   const std::size_t before = reads();
   for (const Extent& extent : plan) use(extent, &second);
   EXPECT_LE(reads() - before, 48u - 28u) << "half of the cache is theirs";
+}
+
+// Blocks without frames in a shard of their own.
+class CandidatesOrderTest : public ::testing::Test {
+ protected:
+  using Use = Candidates::Use;
+
+  CacheEntry& add(Use use) {
+    CacheEntry& entry = entries_.emplace_back();
+    entry.length = kUse;
+    entry.offset = entries_.size() * kUse;
+    entry.by_prefetch = use == Use::used_up;
+    entry.word = static_cast<std::uint32_t>(BlockState::ready);
+    candidates().enter(entry, use);
+    return entry;
+  }
+  // The test is the only thread.
+  Candidates& candidates() NO_THREAD_SAFETY_ANALYSIS { return shard_.candidates; }
+  CacheEntry* choose(const std::function<bool(const CacheEntry&)>& accept,
+                     unsigned effort) NO_THREAD_SAFETY_ANALYSIS {
+    const auto count = [&](EvictionLinks& links) {
+      ++offered_;
+      return accept(static_cast<CacheEntry&>(links));
+    };
+    return candidates().choose(shard_.space.node(0), count, effort);
+  }
+
+  CacheRig rig_;
+  std::deque<CacheEntry> entries_;
+  ShardState shard_{*rig_.mover, {.budgets = {{kDram, 1_MiB}}, .eviction = s3_fifo}, 0, 1};
+  unsigned offered_ = 0;
+};
+
+TEST_F(CandidatesOrderTest, PinnedBlocks_AreNotOfferedUntilTheirRelease) {
+  CacheEntry& pinned = add(Use::used_up);
+  for (int i = 0; i < 3000; ++i) add(Use::used_up);
+  for (CacheEntry& entry : entries_) entry.pins = 1;
+  CacheEntry& last = add(Use::used_up);
+  const auto any = [](const CacheEntry& entry) { return entry.droppable(false); };
+  EXPECT_EQ(choose(any, 8), &last);
+  EXPECT_EQ(offered_, 1u);
+  candidates().leave(last, true);
+  EXPECT_EQ(choose(any, 8), nullptr);
+  EXPECT_EQ(offered_, 1u);
+  pinned.pins = 0;
+  candidates().unpinned(pinned);
+  EXPECT_EQ(choose(any, 8), &pinned);
+  EXPECT_EQ(offered_, 2u);
+}
+
+TEST_F(CandidatesOrderTest, RefusedBlocksOfPlans_LeaveTheEffortForOthers) {
+  for (int i = 0; i < 100; ++i) add(Use::used_up);
+  const CacheEntry& other = add(Use::fresh);
+  const auto not_of_plans = [](const CacheEntry& entry) { return entry.by_prefetch == 0; };
+  EXPECT_EQ(choose(not_of_plans, 50), &other);
+}
+
+TEST_F(CandidatesOrderTest, BlockThatWasUsedAgain_StaysSoWhenItIsSorted) {
+  CacheEntry& hot = add(Use::fresh);
+  hot.visited = true;
+  EXPECT_EQ(choose([](const CacheEntry&) { return false; }, 1), nullptr);
+  EXPECT_FALSE(hot.visited) << "it moved to the main queue";
+  candidates().sort(hot);
+  const CacheEntry& cold = add(Use::fresh);
+  EXPECT_EQ(choose([](const CacheEntry&) { return true; }, 8), &cold);
 }
 
 }  // namespace

@@ -50,6 +50,25 @@ void Chain::promote_soon(CacheEntry& entry) noexcept {
   if (asked_ >= std::min(waiting, kTogether * entry.length)) hurry();
 }
 
+void Chain::give_way(CacheEntry& from) {
+  for (FillList* list : {&due_, &put_off_}) {
+    for (Fill* fill = list->front(); fill != nullptr; fill = fill->next) {
+      if (fill->from != &from) continue;
+      list->remove(*fill);
+      if (fill->up) {
+        asked_ -= std::min(asked_, std::uint64_t{from.length});
+      } else {
+        shard_.space.node(from.node).left(from);
+      }
+      shard_.blocks.give_unused(*fill->entry);
+      from.moving = 0;
+      (void)shard_.hits.unpin(from);
+      shard_.candidates.unpinned(from);
+      return shard_.space.released();
+    }
+  }
+}
+
 bool Chain::demote_row(std::uint16_t number, const Extent& extent) {
   Space::Node& node = shard_.space.node(number);
   const auto may = [&](Frame& frame) {

@@ -14,8 +14,8 @@
 //     evicted, so that space is made in any case.
 //     A tenant's demotions count as gone from its bytes, so that no other tenant takes more than it
 //     has beyond its `least`.
-// M5. A block that is dirty, or held or wanted for writing, is not moved. The pin of M2 makes a
-//     writer wait for the end of a move, which it starts.
+// M5. A block that is dirty, or held or wanted for writing, is not moved. A move that has not begun
+//     is given up for a writer; a later one makes it wait, by the pin of M2.
 // M6. In a writable cache a block that Blocks hold is not moved: a writer would not find their pins
 //     at the new place. Its promotion is put off until only the move holds the block.
 #pragma once
@@ -59,6 +59,8 @@ class Chain {
   void hurry_put_off() noexcept {
     if (put_off_.front() != nullptr) hurry();
   }
+  // A writer wants the block, which only its move holds: a move that has not begun is given up.
+  void give_way(CacheEntry& from);
   // Demotes blocks of the node until blocks of this length probably find space. `urgent`: one found
   // none. Does nothing for the last memory, whose blocks are evicted.
   // With tenants also those of the block's tenant, so that it stays below its `most`.

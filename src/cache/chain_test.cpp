@@ -132,6 +132,26 @@ TEST(CacheChainTest, PromotionThatWaits_IsStartedWhenABudgetShrinks) {
   EXPECT_EQ(rig.cache->stats().promotions, 1u);
 }
 
+TEST(CacheChainTest, WriterOfABlockWhosePromotionWaits_IsNotRefused_AndPromotesIt) {
+  Source source(96 * kFew * kBytes);
+  auto options = large_chain();
+  options.cache.writable = true;
+  CacheRig rig(options);
+  load_all(rig, source, 96 * kFew);
+  ASSERT_EQ(node_of(rig, block(source, 0)), kHbm);
+  const AccessOptions now{.write = true, .lock_timeout = Nanoseconds{0}};
+  for (std::uint64_t i = 0; i < kFew; ++i) {
+    Block changed = rig.cache->access(block(source, i), now);
+    ASSERT_TRUE(changed.wait_to_write().has_value()) << i;
+    changed.wait_to_write()->front() = std::byte{99};
+  }
+  EXPECT_EQ(rig.cache->stats().promotions, 0u);
+  ASSERT_TRUE(rig.cache->write_back());
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().promotions, kFew) << "after their hits, which were writes";
+  EXPECT_EQ(node_of(rig, block(source, 0)), kDram);
+}
+
 TEST(CacheChainTest, ChangedBlocks_AreWrittenBackBeforeTheyMove) {
   Source source(24 * kBytes);
   auto options = chain_of(8 * kBytes, {16 * kBytes});

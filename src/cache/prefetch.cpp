@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache/blocks.h"
+#include "cache/structures/chunks.h"
 #include "core/check.h"
 
 namespace headrace {
@@ -183,13 +184,16 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   }
   const std::uint64_t most =
       plan.limit(item, shard_.blocks.latency * shard_.shards, window_of(plan, item.node));
-  if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
+  plan.starts_at = PrefetchPlan::kNow;
+  // The run of a held item is not looked for again at each use.
+  const bool known = plan.held == item.number && plan.held_run <= most / 4;
+  if (plan.holds(item, known ? plan.held_run : length, most)) return nullptr;
   CacheEntry* const found = shard_.hits.find(item.bytes);
-  std::uint64_t run = found != nullptr ? length : run_from(item, most);
-  if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
-  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run)) return nullptr;
+  const std::uint64_t run = found != nullptr ? length : run_from(item, most);
+  if (plan.holds(item, run, most)) return nullptr;
+  const std::uint64_t more = found == nullptr ? block_of(item, run).length : length;
+  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : more)) return nullptr;
   if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
-  if (found == nullptr) run = not_there_of(item, run);
   plan.touched = shard_.mover.clock().now();
   if (found != nullptr && found->planned == CacheEntry::kMostPlanned) {
     let_go(item, PlanItem::State::over);
@@ -200,11 +204,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     shard_.chain.promote(*found);
     return nullptr;
   }
-  // A run lies in another cell of the index than its first item. If that cell is full, the item is
-  // fetched alone.
-  Range bytes = item.bytes;
-  bytes.length = run;
-  if (run > length && shard_.hits.index.crowded(bytes) != nullptr) bytes.length = run = length;
+  const Range bytes = block_of(item, not_there_of(item, run));
   // An access will wait for a dirty block that overlaps the item.
   if (shard_.options.writable && !shard_.blocks.may_start(bytes)) {
     let_go(item, PlanItem::State::over);
@@ -214,7 +214,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const SpaceRequest request = request_for(item, run);
+  const SpaceRequest request = request_for(item, bytes);
   spare = &shard_.blocks.take(spare);
   switch (shard_.space.make(*spare, request, wanted)) {
     case Space::Outcome::growth:
@@ -227,28 +227,47 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
     case Space::Outcome::growing:
     case Space::Outcome::none:
       shard_.space.stall();
-      reserve(item, run);
+      reserve(item, bytes.length);
       return nullptr;
     case Space::Outcome::found: break;
   }
   CacheEntry& entry = *std::exchange(spare, nullptr);
   shard_.blocks.start(entry, request);
-  std::size_t next = item.number;
-  for (std::uint64_t at = 0; at < run; at += plan.items[next++].bytes.length) {
-    adopt(plan.items[next], entry);
-  }
+  adopt_all(item, entry, most);
   return &entry;
 }
 
-// For `bytes` from the item's first one on.
-SpaceRequest Prefetcher::request_for(const PlanItem& item, std::uint64_t bytes) const {
+SpaceRequest Prefetcher::request_for(const PlanItem& item, const Range& bytes) const {
   const std::uint32_t tenant =
       number_of(shard_.accounts.owners.of(item.object, item.plan->options.tenant));
   return {.node = item.node,
           .tenant = tenant,
-          .extent = {item.object, item.bytes.offset, Bytes{bytes}},
+          .extent = {item.object, bytes.offset, Bytes{bytes.length}},
           .by_prefetch = true,
           .priority = priority_for(shard_.options.tenants, tenant, Priority::prefetch)};
+}
+
+// The item, and those behind it that lie in its block, up to the limit.
+void Prefetcher::adopt_all(PlanItem& item, CacheEntry& entry, std::uint64_t most) {
+  adopt(item, entry);
+  PrefetchPlan& plan = *item.plan;
+  const std::size_t end = std::min(plan.items.end(), item.number + PrefetchPlan::kSlice);
+  for (std::size_t i = item.number + 1; i < end; ++i) {
+    PlanItem& next = plan.items[i];
+    if (next.state != PlanItem::State::pending || next.node != item.node ||
+        !entry.range().contains(next.bytes) || plan.ahead + next.bytes.length > most) {
+      break;
+    }
+    adopt(next, entry);
+  }
+}
+
+// The block of a run: with whole chunks, unless they do not fit. It lies in another cell of the
+// index than the item. If that cell is full, the item is fetched alone.
+Range Prefetcher::block_of(const PlanItem& item, std::uint64_t run) const {
+  const Range range = range_of(whole_chunks({item.object, item.bytes.offset, Bytes{run}}));
+  const bool fits = range.length <= shard_.space.node(item.node).budget;
+  return fits && shard_.hits.index.crowded(range) == nullptr ? range : item.bytes;
 }
 
 // Bytes of the adjacent pending items, from `item` on, that may be fetched as one block. The plan
@@ -304,6 +323,7 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
   CacheEntry* const entry = std::exchange(item.entry, nullptr);
   item.state = state;
+  if (entry == nullptr || state == PlanItem::State::pending) plan.starts_at = PrefetchPlan::kNow;
   if (state == PlanItem::State::pending) {
     --plan.progress.started;
     plan.next = std::min(plan.next, item.number);
@@ -315,15 +335,16 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
     plan.ahead -= item.bytes.length;
     unprotect(*entry, state);
   }
-  shard_.signals.pump_due = true;
+  // Other plans may wait for its share.
+  if (plan.ahead <= plan.starts_at || plans_.size() > 1) shard_.signals.pump_due = true;
 }
 
 // An item has let go of the block. The items that are left decide on its next use.
 void Prefetcher::unprotect(CacheEntry& entry, PlanItem::State state) {
   if (--entry.planned == 0) {
     shard_.space.node(entry.node).planned -= entry.length;
-    using Use = EvictionBlock::Use;
-    const bool again = entry.by_prefetch == 0 || entry.visited;
+    using Use = Candidates::Use;
+    const bool again = entry.by_prefetch == 0 || entry.again != 0 || entry.visited;
     const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
     if (entry.detached == 0) shard_.candidates.enter(entry, again ? Use::again : unused);
   }
@@ -354,13 +375,15 @@ bool Prefetcher::use(const Range& range, const AccessOptions& options) {
   return any;
 }
 
-std::optional<Nanoseconds> Prefetcher::next_use(const Range& range) const {
+std::optional<Nanoseconds> Prefetcher::next_use(const Range& range, bool* paced) const {
   std::optional<Nanoseconds> next;
   const Nanoseconds now = shard_.mover.clock().now();
   for (const auto& plan : plans_) {
     if (plan->ended) continue;
     const auto ahead = plan->next_use(range, now);
-    if (ahead && (!next || *ahead < *next)) next = ahead;
+    if (!ahead || (next && *ahead >= *next)) continue;
+    next = ahead;
+    if (paced != nullptr) *paced = plan->is_paced(now);
   }
   return next;
 }

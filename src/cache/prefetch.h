@@ -52,8 +52,8 @@ class Prefetcher {
   // Whether any item was used.
   bool use(const Range& range, const AccessOptions& options);
   // The time until a plan uses a block of `range` next, if consumers keep their pace. Nothing: no
-  // plan will use it.
-  std::optional<Nanoseconds> next_use(const Range& range) const;
+  // plan will use it. `paced`: whether the pace of that consumer is known.
+  std::optional<Nanoseconds> next_use(const Range& range, bool* paced = nullptr) const;
   // Gives a cached block that a new plan may use its place in NextUses.
   void notice(CacheEntry& entry);
   // The block of these items was dropped or failed. An item that failed in a run is tried alone.
@@ -72,10 +72,12 @@ class Prefetcher {
   void reserve(const PlanItem& item, std::uint64_t bytes);
   void set_idle(PrefetchPlan& plan, bool idle);
   void take_back(const PlanItem& item, std::uint64_t bytes);
-  SpaceRequest request_for(const PlanItem& item, std::uint64_t bytes) const;
+  SpaceRequest request_for(const PlanItem& item, const Range& bytes) const;
   std::uint64_t run_from(const PlanItem& item, std::uint64_t most) const;
+  Range block_of(const PlanItem& item, std::uint64_t run) const;
   std::uint64_t not_there_of(const PlanItem& item, std::uint64_t run) const;
   void adopt(PlanItem& item, CacheEntry& entry);
+  void adopt_all(PlanItem& item, CacheEntry& entry, std::uint64_t most);
   void let_go(PlanItem& item, PlanItem::State state);
   void unprotect(CacheEntry& entry, PlanItem::State state);
   void let_go_unused(PlanItem& item, PlanItem::State state);

@@ -43,6 +43,7 @@ Blocks::Turn Blocks::enter_write(const Range& range, CacheEntry*& granted) {
   });
   if (refused) return Turn::refused;
   if (own != nullptr) shard_.hits.count_pins(*own);
+  if (own != nullptr && own->moving != 0 && own->pins == 1) shard_.chain.give_way(*own);
   const bool busy = own != nullptr && (own->pins > 0 || own->cleaning != 0);
   if (busy || copies_overlap(range)) {
     if (own != nullptr) own->write_wanted = 1;
@@ -97,6 +98,7 @@ void Blocks::end_write(CacheEntry& entry, bool wrote) {
     node.dirty += entry.length;
   } else if (entry.dirty == 0 && entry.detached == 0 && entry.now() == BlockState::ready) {
     entries_.give_fill(entry);
+    if (entry.visited) shard_.chain.promote_soon(entry);
   }
   if (entry.dirty != 0 && fill->due) shard_.signals.clean_due = true;  // it was passed over
   if (node.dirty > node.budget - node.budget / kCleanShare + node.leaving) {
@@ -241,7 +243,11 @@ void Blocks::end_clean(CacheEntry& entry, const Error* why) {
     files.wrote(entry.id);
     const bool for_space = fill.for_space;
     entries_.give_fill(entry);
-    if (for_space) shard_.space.offer(entry);
+    if (for_space) {
+      shard_.space.offer(entry);
+    } else if (entry.visited) {
+      shard_.chain.promote_soon(entry);  // its hits were writes
+    }
   } else {
     ++counts.write_failures;
     enlist(fill);
@@ -347,15 +353,6 @@ void WrittenFiles::add_unsynced(std::vector<ObjectId>& objects) const {
   for (const Written& one : written_) {
     if (one.unsynced) objects.push_back(one.id);
   }
-}
-
-const CacheEntry* Blocks::oldest_dirty() const {
-  const Fill* oldest = nullptr;
-  for (const FillList* list : {&failed_, &writing_, &due_, &dirty_}) {
-    const Fill* const first = list->front();
-    if (first != nullptr && (oldest == nullptr || first->changed < oldest->changed)) oldest = first;
-  }
-  return oldest == nullptr ? nullptr : oldest->entry;
 }
 
 const File* Writes::file_of(const Extent& extent) const {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "headrace/cache.h"
-#include "headrace/mover.h"
 #include "headrace/random.h"
 #include "sim/sim.h"
 #include "sim/sim_testing.h"
@@ -59,22 +58,12 @@ struct Replayed {
   Nanoseconds time{0};
 };
 
-Replayed replay(CacheOptions options) {
+Replayed replay(const CacheOptions& options) {
   Replayed outcome;
   test_on_host(
       [&](Host& host) {
-        const EngineKind dsa = EngineKind::dsa;
-        const auto backends = open_kinds(host, {&dsa, 1});
-        ASSERT_TRUE(backends.has_value()) << backends.error().message;
-        Mover mover(host.machine(), *backends,
-                    {.route = place::one, .clock = &host.turns(), .waiting = &host.turns()});
-        const auto source = *host.reserve(kSource, kBlock * kBlocks);
-        options.placement = place::always(options.budgets[0].first);
-        options.shards = 1;
-        options.allocate = [&](NodeId node, Bytes bytes) {
-          return host.reserve_object(node, bytes);
-        };
-        const auto cache = *Cache::create(mover, options);
+        CacheOnHost rig(host, options, kSource, kBlock * kBlocks);
+        auto& [backends, mover, source, cache] = rig;
         const std::size_t scan = *host.add_work({.name = "scan", .lines_in_flight = 48});
         for (const std::uint64_t number : trace()) {
           const Block block = cache->access({&source->object(), number * kBlock.value, kBlock},

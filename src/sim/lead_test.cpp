@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "headrace/cache.h"
-#include "headrace/mover.h"
 #include "sim/sim.h"
 #include "sim/sim_testing.h"
 
@@ -52,19 +51,9 @@ Outcome scan(const Scenario& scenario, Nanoseconds lead) {
   Outcome outcome;
   test_on_host(
       [&](Host& host) {
-        const EngineKind dsa = EngineKind::dsa;
-        const auto backends = open_kinds(host, {&dsa, 1});
-        ASSERT_TRUE(backends.has_value()) << backends.error().message;
-        Mover mover(host.machine(), *backends,
-                    {.route = place::one, .clock = &host.turns(), .waiting = &host.turns()});
-        const auto source = *host.reserve(kSource, kBlock * kBlocks);
+        CacheOnHost rig(host, {.budgets = {{kSlow, 256_MiB}}}, kSource, kBlock * kBlocks);
+        auto& [backends, mover, source, cache] = rig;
         const auto scratch = *host.reserve(kSlow, kBlock * 128);
-        CacheOptions options{.budgets = {{kSlow, 256_MiB}}, .placement = place::always(kSlow)};
-        options.shards = 1;
-        options.allocate = [&](NodeId node, Bytes bytes) {
-          return host.reserve_object(node, bytes);
-        };
-        const auto cache = *Cache::create(mover, options);
         const Strided all{.object = &source->object(),
                           .length = kBlock,
                           .stride = kBlock.value,

@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "core/thread.h"
+#include "headrace/cache.h"
+#include "headrace/mover.h"
+#include "sim/backend.h"
 #include "sim/host.h"
 
 namespace headrace::sim {
@@ -53,6 +57,25 @@ inline Machine test_machine() {
                          .source = "test"}};
   return machine;
 }
+
+// A cache on a host, whose DSA device copies from `source`, in virtual time.
+struct CacheOnHost {
+  CacheOnHost(Host& host, CacheOptions options, NodeId from, Bytes bytes)
+      : backends(*open_kinds(host, std::array{EngineKind::dsa})),
+        mover(host.machine(), backends,
+              {.route = place::one, .clock = &host.turns(), .waiting = &host.turns()}),
+        source(*host.reserve(from, bytes)) {
+    options.placement = place::always(options.budgets[0].first);
+    options.shards = 1;
+    options.allocate = [&host](NodeId node, Bytes slab) { return host.reserve_object(node, slab); };
+    cache = *Cache::create(mover, std::move(options));
+  }
+
+  Backends backends;
+  Mover mover;
+  const std::shared_ptr<ReservedMemory> source;
+  std::unique_ptr<Cache> cache;
+};
 
 inline void test_on_host(const std::function<void(Host&)>& body,
                          const Machine& machine = test_machine()) {

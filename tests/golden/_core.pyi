@@ -866,7 +866,7 @@ class UserSource(Object):
 
     def __init__(self, reader: object, machine: Machine) -> None:
         """
-        `reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, which fills the buffer and returns the number of bytes. At most 16 threads call it at once. Each call ends in bounded time and does not use the cache. `version` is optional: if str(reader.version) changes, reads fail, and the new bytes need a new UserSource. A short read or an exception fails the copy (IoError). `chunk` is optional: the bytes that read_into() produces at once (a compressed block). Reads and accesses fetch whole chunks; plans fetch their extents, so plan whole chunks.
+        `reader`: an object with `size`, the number of bytes, and `read_into(offset, buffer)`, which fills the buffer and returns the number of bytes. At most 16 threads call it at once. Each call ends in bounded time and does not use the cache. `version` is optional: if str(reader.version) changes, reads fail, and the new bytes need a new UserSource. A short read or an exception fails the copy (IoError). `chunk` is optional: the bytes that read_into() produces at once (a compressed block), which accesses, reads and plans fetch as a whole.
         """
 
 class MoveStats:
@@ -1344,8 +1344,14 @@ class CacheExplanation:
         """Node of its block, or of the copy to be made."""
 
     @property
+    def planned(self) -> bool:
+        """Whether a plan will use it."""
+
+    @property
     def next_use(self) -> float | None:
-        """Seconds until a plan uses it; else None."""
+        """
+        Seconds until that use. None: none is planned, the consumer has paused, or its pace is not known yet (before three uses).
+        """
 
     @property
     def copy_time(self) -> float | None:

@@ -37,7 +37,9 @@ struct CacheExplanation {
   //   released since
   // - other errors of the placement policy; the error of a lost GPU
   std::optional<Error> refusal;
-  // Until a plan uses it, at the pace of its consumer (1 GB/s before its first uses).
+  bool planned = false;  // a plan will use it
+  // Until that use, at the pace of the consumer. Nothing: none is planned, the consumer has paused,
+  // or its pace is not known yet (before three uses).
   std::optional<Nanoseconds> next_use;
   // The time of a copy by the fastest engine: Machine::copy_rates.
   std::optional<Nanoseconds> copy_time;

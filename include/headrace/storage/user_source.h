@@ -49,9 +49,9 @@ class UserSource : public Object {
   virtual Result<std::string> version() { return version_; }
 
   // The unit that read() produces at once, for example a compressed block; the last one may be
-  // shorter. Cache::access() and Cache::read() fetch whole chunks, so that those inside a chunk
-  // produce it once while it is cached. A chunk without space is cut. Plans fetch their extents as
-  // they are, and copies to a GPU may cut chunks.
+  // shorter. Accesses, reads and plans of a Cache fetch whole chunks, so that those inside a chunk
+  // produce it once while it is cached. A chunk without space is cut, and copies to a GPU may cut
+  // chunks.
   Bytes chunk() const { return chunk_; }
 
   // read(), with the checks above. Errors: io: a short read, an exception, another version; those

@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <functional>
+#include <initializer_list>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -31,6 +33,7 @@ class Scripted final : public UserSource {
     for (int most = most_; most < running && !most_.compare_exchange_weak(most, running);) {
     }
     ++reads;
+    chunks += (offset + to.size() - 1) / chunk().value - offset / chunk().value + 1;
     if ((offset % chunk().value != 0) ||
         (to.size() % chunk().value != 0 && offset + to.size() != size().value)) {
       ++cut;
@@ -61,7 +64,8 @@ class Scripted final : public UserSource {
   std::function<void()> before;
   std::atomic<Fault> fault = Fault::none;
   std::atomic<int> reads = 0;
-  std::atomic<int> cut = 0;  // reads that do not begin and end with a chunk
+  std::atomic<std::uint64_t> chunks = 0;  // read, also in part
+  std::atomic<int> cut = 0;               // reads that do not begin and end with a chunk
 
  private:
   std::atomic<int> running_ = 0;
@@ -227,25 +231,44 @@ TEST_F(UserSourceTest, ReadsOfAnyShape_ReadEachChunkOnce) {
 }
 
 // The stretches of the shards (64 KiB) begin elsewhere than the chunks.
-TEST_F(UserSourceTest, AccessesInAChunk_ReadItOnce) {
-  constexpr std::uint64_t kSize = 1'000'001;
-  for (const std::size_t shards : {1, 4}) {
-    for (const std::uint64_t chunk : {65'536, 100'001, 300'000}) {
-      const auto all = *Cache::create(
-          mover, {.budgets = {{dram, 16_MiB}}, .placement = place::always(dram), .shards = shards});
-      Scripted chunked(Bytes{kSize}, source.node(), Bytes{chunk});
-      const std::uint64_t chunks = (kSize - 1) / chunk + 1;
-      Random random(1);
-      for (std::uint64_t i = 0; i < 100 * chunks; ++i) {
-        const std::uint64_t begin = i % chunks * chunk;
-        const std::uint64_t offset = begin + random.below(std::min(chunk, kSize - begin));
-        const std::uint64_t left = std::min(begin + chunk, kSize) - offset;
-        const std::uint64_t length = 1 + random.below(std::min<std::uint64_t>(left, 4096));
-        const Block block = all->access({&chunked, offset, Bytes{length}});
-        ASSERT_TRUE(block.wait());
-        ASSERT_TRUE(Scripted::equals(offset, *block.wait()));
+TEST_F(UserSourceTest, AccessesAndPlansInAChunk_ReadItOnce) {
+  enum class Plan : std::uint8_t { none, extents, strided };
+  constexpr std::uint64_t kSize = 500'001;
+  for (const auto plan : {Plan::none, Plan::extents, Plan::strided}) {
+    for (const std::size_t shards : {1, 4}) {
+      for (const auto& [chunk, stride] : std::initializer_list<std::pair<Bytes, std::uint64_t>>{
+               {65'536_B, 4096}, {100'001_B, 9091}, {300'000_B, 30'000}}) {
+        const auto all = *Cache::create(
+            mover,
+            {.budgets = {{dram, 16_MiB}}, .placement = place::always(dram), .shards = shards});
+        Scripted chunked(Bytes{kSize}, source.node(), chunk);
+        const std::uint64_t chunks = (kSize - 1) / chunk.value + 1;
+        const Strided equal{&chunked, 0, 4096_B, stride, kSize / stride - 1};
+        std::vector<Extent> extents;
+        Random random(1);
+        for (std::uint64_t i = 0; plan == Plan::strided && i < equal.count; ++i) {
+          extents.push_back({&chunked, i * stride, equal.length});
+        }
+        for (std::uint64_t i = 0; plan != Plan::strided && i < 50 * chunks; ++i) {
+          const std::uint64_t begin = i % chunks * chunk.value;
+          const std::uint64_t end = std::min(begin + chunk.value, kSize);
+          const std::uint64_t offset = begin + random.below(end - begin);
+          const std::uint64_t most = std::min<std::uint64_t>(end - offset, 4096);
+          extents.push_back({&chunked, offset, Bytes{1 + random.below(most)}});
+        }
+        Prefetch ahead;
+        if (plan == Plan::extents) ahead = all->prefetch(extents);
+        if (plan == Plan::strided) ahead = all->prefetch(equal);
+        for (const Extent& extent : extents) {
+          const Block block = all->access(extent, {.plan = plan == Plan::none ? nullptr : &ahead});
+          ASSERT_TRUE(block.wait());
+          ASSERT_TRUE(Scripted::equals(extent.offset, *block.wait()));
+        }
+        const std::uint64_t used = (extents.back().end() - 1) / chunk.value + 1;
+        EXPECT_EQ(chunked.chunks, plan == Plan::strided ? used : chunks)
+            << shards << " shards, " << chunk.value;
+        EXPECT_EQ(ahead.progress().used, plan == Plan::none ? 0 : extents.size());
       }
-      EXPECT_EQ(chunked.reads, static_cast<int>(chunks)) << shards << " shards, " << chunk;
     }
   }
 }

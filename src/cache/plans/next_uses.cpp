@@ -14,7 +14,7 @@ std::uint8_t NextUses::bucket_of(std::optional<Nanoseconds> ahead) {
   if (time < kLeast) return 0;
   const int octave = static_cast<int>(std::bit_width(time / kLeast)) - 1;
   const auto quarter = static_cast<int>(time >> (octave + 8) & 3);
-  return static_cast<std::uint8_t>(std::min(1 + octave * 4 + quarter, kNever - 1));
+  return static_cast<std::uint8_t>(std::min(1 + octave * 4 + quarter, kAside - 1));
 }
 
 void NextUses::insert(CacheEntry& entry, std::optional<Nanoseconds> ahead) {
@@ -38,8 +38,16 @@ void NextUses::remove(CacheEntry& entry) {
   --size_;
 }
 
+void NextUses::put_aside(CacheEntry& entry) {
+  const std::uint8_t aside = bucket_of(entry) == kNever ? kNever | kSet : kAside | current_ * kSet;
+  list_of(entry).remove(entry);
+  entry.of_order = aside;
+  list_of(entry).push_back(entry);
+}
+
 CacheEntry* NextUses::first_from(int bucket) const {
   for (; bucket >= 0; --bucket) {
+    if (bucket == kAside) continue;
     const Buckets& buckets = sets_[bucket == kNever ? 0 : current_];
     if (EvictionLinks* const links = buckets[static_cast<std::size_t>(bucket)].front()) {
       return static_cast<CacheEntry*>(links);

@@ -6,6 +6,7 @@
 // quarter of an octave of time each, and the last one for blocks without a next use. Time passes,
 // so a block may come to lie too far: use is_at() before its eviction. In a bucket the newest block
 // goes first, since the others have come nearer. The oldest goes first among blocks without one.
+// Blocks that are put aside are in no bucket that a search visits.
 //
 // It allocates nothing: blocks are linked by the fields of the eviction order, which has none of
 // them. Guarded by the shard's lock.
@@ -37,16 +38,25 @@ class NextUses {
   CacheEntry* first() const { return size_ == 0 ? nullptr : first_from(kNever); }
   // The block to evict after `entry`.
   CacheEntry* after(const CacheEntry& entry) const;
+  // A pinned block is not returned by first() and after() until it is inserted again. Requires:
+  // first() or after() has returned it.
+  void put_aside(CacheEntry& entry);
+  static bool is_aside(const CacheEntry& entry) {
+    return bucket_of(entry) == kAside || entry.of_order == (kSet | kNever);
+  }
   // Plans use blocks later, or no more: insert again all that next_old() returns, one by one.
   // Blocks without a next use stay.
   void sort_again() { sort_again_ = true; }
   CacheEntry* next_old();
 
  private:
-  // From kLeast on, four buckets for each doubling. The last ones: 40 minutes and more, and never.
+  // From kLeast on, four buckets for each doubling. The last ones: 36 minutes and more, put aside,
+  // and never.
   static constexpr std::uint64_t kLeast = 1 << 10;
+  static constexpr std::uint8_t kAside = 126;
   static constexpr std::uint8_t kNever = 127;
-  // In of_order: the bucket, and above it the number of the set of buckets (kNever: always 0).
+  // In of_order: the bucket, and above it the number of the set of buckets. Of kNever: 1 if the
+  // block is aside.
   static constexpr std::uint8_t kSet = 128;
   using Bucket = IntrusiveList<EvictionLinks, &EvictionLinks::newer, &EvictionLinks::older>;
   using Buckets = std::array<Bucket, kNever + 1>;

@@ -33,6 +33,27 @@ TEST(NextUsesTest, Order_IsFurthestFirstAndNeverBeforeAll) {
   EXPECT_EQ(uses.first(), nullptr);
 }
 
+TEST(NextUsesTest, BlocksThatArePutAside_AreInNoBucketUntilTheyAreSorted) {
+  NextUses uses;
+  std::deque<CacheEntry> entries(3);
+  uses.insert(entries[0], std::nullopt);
+  uses.insert(entries[1], in(5'000'000'000));
+  uses.insert(entries[2], in(10));
+  for (std::size_t i = 0; i < 2; ++i) uses.put_aside(entries[i]);
+  EXPECT_EQ(uses.first(), &entries[2]);
+  EXPECT_EQ(uses.after(entries[2]), nullptr);
+  EXPECT_TRUE(NextUses::is_aside(entries[0]) && NextUses::is_aside(entries[1]));
+  EXPECT_FALSE(NextUses::is_aside(entries[2]));
+  uses.sort_again();
+  EXPECT_EQ(uses.next_old(), &entries[2]);
+  uses.remove(entries[2]);
+  EXPECT_EQ(uses.next_old(), &entries[1]);
+  uses.remove(entries[1]);
+  EXPECT_EQ(uses.next_old(), nullptr);
+  uses.remove(entries[0]);
+  EXPECT_EQ(uses.bytes(), 0u);
+}
+
 TEST(NextUsesTest, SortAgain_ReturnsEachBlockWithANextUseOnce) {
   NextUses uses;
   std::deque<CacheEntry> entries(6);

@@ -8,8 +8,8 @@
 namespace headrace {
 
 void Pace::record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step) {
-  if (last_) {
-    const Nanoseconds passed = std::max(now - *last_, Nanoseconds{0});
+  const Nanoseconds passed = last_ ? std::max(now - *last_, Nanoseconds{0}) : Nanoseconds{0};
+  if (begun_) {
     bytes_ += static_cast<double>(bytes);
     seconds_ += seconds(passed);
     in_step_ += passed;
@@ -20,6 +20,7 @@ void Pace::record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step) {
       in_step_ = Nanoseconds{0};
     }
   }
+  begun_ = begun_ || passed > Nanoseconds{0};
   last_ = now;
 }
 
@@ -189,8 +190,9 @@ std::optional<Nanoseconds> PrefetchPlan::next_use(const Range& range, Nanosecond
   return is_stalled(now) ? kPaused : Nanoseconds{static_cast<std::int64_t>(time * 1e9)};
 }
 
-std::vector<PlanItem*> PrefetchPlan::concerned(const Range& range) {
-  std::vector<PlanItem*> found;
+std::span<PlanItem* const> PrefetchPlan::concerned(const Range& range) {
+  std::vector<PlanItem*>& found = concerned_;
+  found.clear();
   const auto uses = [&](const PlanItem& item) {
     return item.bytes.contains(range) || range.contains(item.bytes);
   };
@@ -230,6 +232,14 @@ PlanItem* PrefetchPlan::first_pending(std::size_t& effort) {
     if (items[next].state == PlanItem::State::pending) return &items[next];
   }
   return nullptr;
+}
+
+bool PrefetchPlan::holds(const PlanItem& item, std::uint64_t run, std::uint64_t most) {
+  if (ahead == 0 || ahead + run <= most) return false;
+  held = item.number;
+  held_run = run;
+  starts_at = most - std::min(run, most);
+  return true;
 }
 
 std::vector<ObjectId> PrefetchPlan::reading() const {

@@ -81,16 +81,17 @@ class PlanItems {
 // steps. A step lasts at least a given time and has at least one use. Otherwise uses in bursts,
 // such as the pages of a long block, would make it forget the pauses between them. Bytes and time
 // are summed and decayed separately: in a mean of rates, one short gap between two uses would
-// outweigh many long ones.
+// outweigh many long ones. The time after the first use is not counted: it waited for its copy.
 class Pace {
  public:
   static constexpr int kSteps = 16;
   void record(Nanoseconds now, std::uint64_t bytes, Nanoseconds step);
-  // Nothing before two uses at different times.
+  // Nothing before three uses at different times.
   std::optional<BytesPerSecond> rate() const;
 
  private:
   std::optional<Nanoseconds> last_;
+  bool begun_ = false;  // the first time is over
   double bytes_ = 0;
   double seconds_ = 0;
   Nanoseconds in_step_{0};
@@ -101,6 +102,7 @@ struct PrefetchPlan {
   static constexpr std::size_t kSlice = 1024;
   // Most items that steps make ahead of the oldest one that is not over.
   static constexpr std::size_t kMade = 16384;
+  static constexpr std::uint64_t kNow = ~std::uint64_t{0};  // of starts_at: nothing is held
 
   // Null before the cache knows the plan and after its end: then no other thread writes to it.
   std::atomic<CacheCore*> core{nullptr};
@@ -118,8 +120,13 @@ struct PrefetchPlan {
   std::uint64_t ahead = 0;      // bytes of started items
   std::uint64_t furthest = 0;   // end position of the furthest item used
   std::uint64_t begin = 0;      // position to which the consumer jumped; items before are over
-  bool skipped = false;         // some items were neither started nor used
-  bool named = false;           // an access named it: only such accesses are uses of it
+  // The pending item that the limit keeps from starting, with how many bytes it would start, and at
+  // how many bytes ahead it may.
+  std::size_t held = ~std::size_t{0};
+  std::uint64_t held_run = 0;
+  std::uint64_t starts_at = kNow;
+  bool skipped = false;  // some items were neither started nor used
+  bool named = false;    // an access named it: only such accesses are uses of it
   // Starts nothing until its next use: all is over, or its consumer paused and others took its
   // bytes.
   bool idle = false;
@@ -143,7 +150,8 @@ struct PrefetchPlan {
   std::optional<Nanoseconds> next_use(const Range& range, Nanoseconds now) const;
   // The items that an access to `range` may use, in their order: those that contain it or lie
   // inside it. If it has more than kSlice cells of the index: only from the next kSlice items.
-  std::vector<PlanItem*> concerned(const Range& range);
+  // Valid until the next call.
+  std::span<PlanItem* const> concerned(const Range& range);
   // Removes `item` from the index and the count of its object. The next item with the same bytes
   // takes its place in the index.
   void remove(PlanItem& item);
@@ -162,8 +170,12 @@ struct PrefetchPlan {
   // Before the use of a range: makes the items that it contains or that contain it, if steps have
   // not yet. False: the access is no use of the plan (is_consumers()).
   bool reach(const Range& range, std::uint64_t window);
+  // Whether `run` bytes of `item` and its neighbours exceed the limit; then it is held.
+  bool holds(const PlanItem& item, std::uint64_t run, std::uint64_t most);
   // The objects that it has yet to read.
   std::vector<ObjectId> reading() const;
+  // Whether the pace of the consumer is known, and it has not paused.
+  bool is_paced(Nanoseconds now) const { return pace.rate() && !is_stalled(now); }
   // Whether the consumer has paused: for a second, and for the time in which it uses up `ahead`.
   bool is_stalled(Nanoseconds now) const;
   // Most bytes that may be started and not over, when a copy takes `latency`. These are the bytes
@@ -180,6 +192,7 @@ struct PrefetchPlan {
 
   // Bounds of all items if they are of one object.
   Range bounds_;
+  std::vector<PlanItem*> concerned_;  // keeps its memory: an access allocates nothing
   // Items not over by object, ascending.
   std::vector<std::pair<ObjectId, std::size_t>> objects_;
   std::size_t left_ = 0;

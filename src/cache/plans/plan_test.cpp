@@ -22,6 +22,8 @@ TEST(PaceTest, IsTheRateOfUseAndFollowsAChange) {
   Nanoseconds now{0};
   pace.record(now, 1000, {});
   EXPECT_FALSE(pace.rate());
+  pace.record(now += std::chrono::milliseconds{20}, 1000, {});
+  EXPECT_FALSE(pace.rate()) << "it waited for the first copy";
   for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{1000}, 1000, {});
   EXPECT_NEAR(pace.rate()->value, 1e9, 1e3);
   for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{100}, 1000, {});
@@ -49,6 +51,7 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
   PlanItem item;
   item.bytes.length = 1000;
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 1U << 30);  // no pace yet
+  plan.pace.record(std::chrono::milliseconds{-1}, 1, {});
   plan.pace.record(Nanoseconds{0}, 1, {});
   plan.pace.record(std::chrono::milliseconds{1}, 1'000'000, {});  // 1 GB/s
   EXPECT_NEAR(static_cast<double>(plan.limit(item, Nanoseconds{0}, 1 << 30)), 10e6, 1e3);
@@ -57,6 +60,22 @@ TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 5000), 5000u);
   item.bytes.length = 100'000'000;
   EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 200'000'000u);
+}
+
+TEST(PlanTest, ItemBeyondTheLimit_IsHeldUntilItsRunFits) {
+  PrefetchPlan plan;
+  PlanItem item;
+  item.number = 7;
+  EXPECT_FALSE(plan.holds(item, 100, 50)) << "nothing is ahead";
+  plan.ahead = 60;
+  EXPECT_FALSE(plan.holds(item, 40, 100));
+  EXPECT_EQ(plan.starts_at, PrefetchPlan::kNow);
+  EXPECT_TRUE(plan.holds(item, 41, 100));
+  EXPECT_EQ(plan.held, 7u);
+  EXPECT_EQ(plan.held_run, 41u);
+  EXPECT_EQ(plan.starts_at, 59u);
+  EXPECT_TRUE(plan.holds(item, 200, 100));
+  EXPECT_EQ(plan.starts_at, 0u) << "when nothing is ahead";
 }
 
 // More items than one slice: skipped, passed over, ended and cleared.

@@ -161,7 +161,9 @@ void CacheAccess::all(std::span<const Extent> extents, std::span<Block> blocks, 
   if (core_.is_foreign(options_)) return refuse_all(Block::Refusal::foreign_plan);
   if (!has_tenant(state_.options, options_.tenant))
     return refuse_all(Block::Refusal::foreign_tenant);
-  if (extents.size() > 1 && !options_.write) serve_all(extents, blocks);
+  // An access of a plan usually finds its block.
+  if ((extents.size() > 1 || options_.plan != nullptr) && !options_.write)
+    serve_all(extents, blocks);
   Started own;
   Started& all = together == nullptr ? own : *together;
   for (std::size_t i = 0; i < extents.size(); ++i) {

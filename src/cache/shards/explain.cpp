@@ -72,7 +72,8 @@ std::string text_of(const Machine& machine, const CacheExplanation& all) {
   } else if (all.refusal) {
     text += ": " + all.refusal->message;
   }
-  if (all.next_use) text += "; next planned use in " + to_string(*all.next_use);
+  if (all.planned) text += "; next planned use ";
+  if (all.planned) text += all.next_use ? "in " + to_string(*all.next_use) : "at an unknown time";
   if (!all.node || (all.state == BlockState::ready && !all.copy_time)) return text;
   text += all.state == BlockState::absent ? "; a copy to " + name_of(machine, *all.node) : "; copy";
   text += all.copy_time ? " takes " + to_string(*all.copy_time) : " takes an unknown time";
@@ -132,8 +133,10 @@ void CacheExplainer::find(const CacheCore& core) {
     all_.dirty = entry->dirty != 0;
     all_.node = core.node_of(*entry);
   }
-  const auto next = state.plans.next_use(range);
-  if (next && (!all_.next_use || *next < *all_.next_use)) all_.next_use = next;
+  bool paced = false;
+  const auto next = state.plans.next_use(range, &paced);
+  all_.planned = all_.planned || next;
+  if (paced && (!all_.next_use || *next < *all_.next_use)) all_.next_use = next;
 }
 
 // The node on which an access would make a copy, or why on none.

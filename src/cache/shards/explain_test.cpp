@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/cache_rig.h"
+#include "tests/support/manual_waiting.h"
 
 namespace headrace {
 namespace {
@@ -162,26 +163,34 @@ TEST_F(CacheExplainTest, SourceThatNoCpuAddresses_PaysFromTheFirstUse) {
 }
 
 TEST_F(CacheExplainTest, PlannedExtent_HasItsNextUse) {
-  CacheRig rig({.cache = {.shards = 4}, .budget = 4_MiB, .observe = false});
-  EXPECT_FALSE(explain(rig).next_use);
+  ManualClock clock;
+  ManualWaiting waiting(clock);
+  CacheRig rig({.budget = 4_MiB, .clock = &clock, .waiting = &waiting, .observe = false});
+  EXPECT_FALSE(explain(rig).planned);
   std::vector<Extent> extents;
   for (std::uint64_t at = 0; at < (1 << 20); at += kLength.value) {
     extents.push_back(source_.at(at, kLength.value));
   }
   const Prefetch plan = rig.cache->prefetch(extents);
   rig.settle();
-  ASSERT_TRUE(explain(rig).next_use);
-  ASSERT_TRUE(explain(rig, 15 * kLength.value).next_use);
-  says(explain(rig), "next planned use in");
-  std::optional<Nanoseconds> first;
-  for (std::uint64_t at = 9; at < 16; ++at) {
-    const auto next = explain(rig, at * kLength.value).next_use;
-    if (!first || *next < *first) first = next;
+  EXPECT_TRUE(explain(rig).planned);
+  for (std::size_t i = 0; i < 5; ++i) {
+    says(explain(rig, 15 * kLength.value), i < 3 ? "use at an unknown time" : "planned use in 1");
+    (void)rig.cache->access(extents[i], {.plan = &plan});
+    clock.advance(std::chrono::milliseconds{i == 0 ? 20 : 1});  // the first waits for its copy
   }
-  EXPECT_EQ(rig.cache->explain(source_.at(9 * kLength.value, 7 * kLength.value))->next_use, first);
-  (void)rig.cache->access(extents[0], {.plan = &plan});
-  EXPECT_FALSE(explain(rig).next_use) << "used";
-  EXPECT_TRUE(explain(rig, kLength.value).next_use);
+  EXPECT_NEAR(seconds(*explain(rig, 15 * kLength.value).next_use), 0.01, 1e-6);
+  EXPECT_FALSE(explain(rig).planned) << "used";
+  clock.advance(std::chrono::minutes{1});
+  EXPECT_TRUE(explain(rig, 15 * kLength.value).planned);
+  EXPECT_FALSE(explain(rig, 15 * kLength.value).next_use) << "the consumer has paused";
+}
+
+TEST_F(CacheExplainTest, PlanOfShards_IsFound) {
+  CacheRig rig({.cache = {.shards = 4}, .budget = 4_MiB, .observe = false});
+  const Strided all{&source_.object(), 0, kLength, kLength.value, 16};
+  const Prefetch plan = rig.cache->prefetch(all);
+  for (std::uint64_t i = 0; i < 16; ++i) EXPECT_TRUE(explain(rig, i * kLength.value).planned);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 
 #include "cache/shards/shards.h"
 #include "core/fail.h"
-#include "headrace/storage/user_source.h"
 
 namespace headrace {
 
@@ -113,11 +112,9 @@ constexpr std::uint64_t kCell = 64 << 10;
 // How long until AccessOptions::stop is asked again.
 constexpr Nanoseconds kTurn = std::chrono::milliseconds{50};
 
-// The bytes of a cell: `least`, or as many whole chunks of a UserSource, at least one.
+// The bytes of a cell: `least`, or as many whole chunks, at least one.
 std::uint64_t cell_of(const Object& object, std::uint64_t least) {
-  const UserSource* const source = object.user_source();
-  if (source == nullptr) return least;
-  const std::uint64_t chunk = source->chunk().value;
+  const std::uint64_t chunk = chunk_of(&object);
   return std::max<std::uint64_t>(least / chunk, 1) * chunk;
 }
 
@@ -196,16 +193,6 @@ Status read_source(Mover& mover, const Extent& from, std::span<std::byte> to,
 
 }  // namespace
 
-Extent whole_chunks(const Extent& extent) {
-  if (!extent.valid() || extent.length.value == 0) return extent;
-  const UserSource* const source = extent.object->user_source();
-  if (source == nullptr) return extent;
-  const std::uint64_t chunk = source->chunk().value;
-  const std::uint64_t begin = extent.offset / chunk * chunk;
-  const std::uint64_t end = (extent.end() - 1) / chunk * chunk + chunk;
-  return {extent.object, begin, Bytes{std::min(end, source->size().value) - begin}};
-}
-
 Extent CacheShards::to_fetch(const Extent& extent) const {
   const Extent chunks = whole_chunks(extent);
   return chunks.length.value > largest_.load() ? extent : chunks;
@@ -265,22 +252,28 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
   }
   std::vector<std::vector<Extent>> parts(stretches_.shards());
   for (const Extent& extent : extents) {
-    if (writable_ && extent.valid() && stretches_.goes_on(extent)) {
+    if (extent.valid() && may_change(extent) && stretches_.goes_on(extent)) {
       parts[0].push_back({extent.object, ~std::uint64_t{0}, 1_B});  // counted as invalid
       continue;
     }
-    note(extent);
-    parts[extent.object == nullptr ? 0 : stretches_.shard_of(extent)].push_back(extent);
+    note(to_fetch(extent));
+    parts[shard_for(extent)].push_back(extent);
   }
   const PrefetchOptions own = of_shard(options);
   // The shard that is used first fetches first.
-  const std::size_t first = extents[0].object == nullptr ? 0 : stretches_.shard_of(extents[0]);
+  const std::size_t first = shard_for(extents[0]);
   for (std::size_t i = 0; i < stretches_.shards(); ++i) {
     const std::size_t shard = (first + i) & stretches_.mask();
     if (!parts[shard].empty())
       plan.plans_[shard] = cores_[shard]->pump().prefetch(parts[shard], own);
   }
   return plan;
+}
+
+// The bytes of the chunks that are fetched as a whole. Requires: an object.
+std::uint64_t CacheShards::unit_of(const Strided& extents) const {
+  const std::uint64_t chunk = chunk_of(extents.object);
+  return chunk > largest_.load() ? 1 : chunk;
 }
 
 // The number of extents that lie in their object, and that one shard of a writable cache can hold.
@@ -290,11 +283,12 @@ std::uint64_t CacheShards::count_valid(const Strided& extents) {
   const Extent first{extents.object, extents.offset, extents.length};
   if (!first.valid() || length == 0 || extents.stride == 0) return 0;
   const std::uint64_t stretch = stretches_.bytes();
-  const bool aligned =
-      extents.offset % length == 0 && extents.stride % length == 0 && stretch % length == 0;
+  const std::uint64_t unit = unit_of(extents);
+  const bool aligned = extents.offset % length == 0 && extents.stride % length == 0 &&
+                       stretch % length == 0 && unit == 1;
   if (cores_.size() > 1 && !aligned) {
-    if (writable_) return 0;
-    note_length(extents.length);
+    if (may_change(first)) return 0;
+    note_length(Bytes{std::min(length + 2 * (unit - 1), largest_.load())});
   }
   const std::uint64_t behind = extents.object->size().value - extents.offset - length;
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
@@ -309,14 +303,15 @@ Prefetch CacheShards::prefetch(const Strided& extents, const PrefetchOptions& op
   valid.count = count_valid(extents);
   Prefetch::Progress progress{.planned = extents.count, .invalid = extents.count - valid.count};
   const PrefetchOptions own = of_shard(options);
+  const std::uint64_t unit = valid.count == 0 ? 1 : unit_of(valid);
   const std::size_t first =
-      valid.count == 0 ? 0 : stretches_.shard_of({valid.object, valid.offset, valid.length});
+      valid.count == 0 ? 0 : shard_for({valid.object, valid.offset, valid.length});
   for (std::size_t i = 0; i < stretches_.shards(); ++i) {
     const std::size_t shard = (first + i) & stretches_.mask();
     Steps::FromShard from;
     if (cores_.size() > 1) {
-      from = [this, valid, shard](std::uint64_t at) {
-        return stretches_.first_in(shard, valid, at);
+      from = [this, valid, shard, unit](std::uint64_t at) {
+        return stretches_.first_in(shard, valid, at, unit);
       };
     }
     plan.plans_[shard] =

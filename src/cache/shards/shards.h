@@ -30,18 +30,10 @@
 #include "cache/core.h"
 #include "cache/shards/stretches.h"
 #include "cache/shards/syncs.h"
+#include "cache/structures/chunks.h"
 #include "headrace/cache.h"
-#include "headrace/storage/user_source.h"
 
 namespace headrace {
-
-// The chunks of a UserSource around an extent; the extent itself of another object.
-Extent whole_chunks(const Extent& extent);
-// Whether a miss fetches more than the extent.
-inline bool is_chunked(const Extent& extent) {
-  if (extent.object == nullptr || extent.object->user_source() == nullptr) return false;
-  return extent.object->user_source()->chunk() > Bytes{1};
-}
 
 class CacheShards {
  public:
@@ -111,12 +103,17 @@ class CacheShards {
   }
   // The extent whose block a miss makes, if there is space.
   Extent to_fetch(const Extent& extent) const;
+  // The shard of that block.
+  std::size_t shard_for(const Extent& extent) const {
+    return extent.object == nullptr ? 0 : stretches_.shard_of(to_fetch(extent));
+  }
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
   Block access_charged(const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
   void note_length(Bytes length);
   PrefetchOptions of_shard(PrefetchOptions options) const;
+  std::uint64_t unit_of(const Strided& extents) const;
   std::uint64_t count_valid(const Strided& extents);
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all);

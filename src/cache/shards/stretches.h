@@ -35,12 +35,15 @@ class Stretches {
   bool goes_on(const Extent& extent) const {
     return ((extent.offset ^ (extent.offset + extent.length.value - 1)) >> shift_) != 0;
   }
-  // The first number from there on whose extent begins in a stretch of the shard.
-  std::uint64_t first_in(std::size_t shard, const Strided& extents, std::uint64_t from) const {
+  // The first number from there on whose extent, with its chunk of `unit` bytes, begins in a
+  // stretch of the shard.
+  std::uint64_t first_in(std::size_t shard, const Strided& extents, std::uint64_t from,
+                         std::uint64_t unit) const {
     while (from < extents.count) {
       const std::uint64_t offset = extents.offset + from * extents.stride;
-      if (shard_of(extents.object->id(), offset) == shard) return from;
-      const std::uint64_t next = begin(number(offset) + 1);
+      const std::uint64_t chunk = offset / unit * unit;
+      if (shard_of(extents.object->id(), chunk) == shard) return from;
+      const std::uint64_t next = (begin(number(chunk) + 1) + unit - 1) / unit * unit;
       from += std::max((next - offset) / extents.stride, std::uint64_t{1});
     }
     return from;

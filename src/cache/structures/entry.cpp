@@ -28,6 +28,7 @@ CacheEntry& EntryPool::take() {
   entry.visited = false;
   entry.written = entry.write_wanted = entry.dirty = entry.cleaning = 0;
   entry.detached = 1;
+  entry.again = 0;
   return entry;
 }
 

@@ -94,11 +94,12 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   std::uint32_t moving : 1 = 0;       // the first entry of a move (chain.h)
   std::uint32_t by_next_use : 1 = 0;  // in NextUses, not in the eviction order
   std::uint32_t tenant : 5 = 0;       // whose access brought it; set with the frame
-  std::uint32_t planned : 25 = 0;     // items of plans that protect it
+  std::uint32_t again : 1 = 0;        // inserted into the order, or left it, as Use::again
+  std::uint32_t planned : 24 = 0;     // items of plans that protect it
 
   static constexpr std::size_t kMostNodes = 256;
   static constexpr std::size_t kMostTenants = 32;  // with those that name none
-  static constexpr std::uint32_t kMostPlanned = (1U << 25) - 1;
+  static constexpr std::uint32_t kMostPlanned = (1U << 24) - 1;
 
   const Object* object = nullptr;  // for events; may be destroyed, so never dereferenced
   Fill* fill = nullptr;            // from the pool; while filling, and for a failed block

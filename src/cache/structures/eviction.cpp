@@ -20,14 +20,8 @@ using Use = EvictionBlock::Use;
 // Entries from newest to oldest.
 class ByAge {
  public:
-  void push_newest(EvictionLinks& entry) { push(entry, Use::fresh); }
-  // A block that is used up enters at the oldest end.
-  void push(EvictionLinks& entry, Use use) {
-    if (use == Use::used_up) {
-      list_.push_back(entry);
-    } else {
-      list_.push_front(entry);
-    }
+  void push_newest(EvictionLinks& entry) {
+    list_.push_front(entry);
     ++size_;
   }
   void remove(EvictionLinks& entry) {
@@ -123,15 +117,10 @@ class Ghosts {
 class S3Fifo final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry, const EvictionBlock& block) override {
-    Number to = kSmall;
-    if (block.use == Use::used_up) {
-      to = kUsedUp;
-    } else if (block.use == Use::again || ghosts_.take(block.key)) {
-      to = kMain;
-    }
+    const bool again = block.use == Use::again || ghosts_.take(block.key);
     entry.visited = false;
     entry.of_order = std::min(static_cast<std::uint8_t>(std::bit_width(block.bytes)), kSize);
-    enter(entry, to);
+    enter(entry, again ? kMain : kSmall);
   }
 
   void remove(EvictionLinks& entry) override {
@@ -146,6 +135,10 @@ class S3Fifo final : public EvictionOrder {
       ghosts_.add(key);
     }
     remove(entry);
+  }
+
+  Use use_of(const EvictionLinks& entry) const override {
+    return entry.of_order >> 6 == kMain ? Use::again : Use::fresh;
   }
 
   void touch(EvictionLinks& entry) override { entry.visited = true; }
@@ -170,7 +163,7 @@ class S3Fifo final : public EvictionOrder {
   }
 
  private:
-  enum Number : std::uint8_t { kSmall, kMain, kUsedUp };
+  enum Number : std::uint8_t { kSmall, kMain };
   // In of_order: the logarithm of the bytes, and above it the number of the queue.
   static constexpr std::uint8_t kSize = 63;
   static constexpr std::uint64_t kSmallShare = 10;
@@ -203,21 +196,14 @@ class S3Fifo final : public EvictionOrder {
     if (std::ranges::none_of(queues_, &Queue::has_more)) {
       for (Queue& queue : queues_) queue.refused = 0;
     }
-    if (is_worth_asking(kUsedUp)) return kUsedUp;
-    const std::uint64_t small = queues_[kSmall].bytes;
-    const bool is_large = small >= (small + queues_[kMain].bytes) / kSmallShare;
-    if (is_large && is_worth_asking(kSmall)) return kSmall;
-    for (const Number number : {kMain, kSmall}) {
-      if (queues_[number].has_more()) return number;
-    }
-    return kUsedUp;
-  }
-  // Many pinned blocks in one queue do not hide droppable ones in another.
-  bool is_worth_asking(Number number) const {
-    return queues_[number].has_more() && queues_[number].refused <= patience_;
+    const Queue& small = queues_[kSmall];
+    const bool is_large = small.bytes >= (small.bytes + queues_[kMain].bytes) / kSmallShare;
+    // Many pinned blocks in it do not hide droppable ones in the other.
+    if (is_large && small.has_more() && small.refused <= patience_) return kSmall;
+    return queues_[kMain].has_more() ? kMain : kSmall;
   }
 
-  std::array<Queue, 3> queues_;
+  std::array<Queue, 2> queues_;
   std::size_t patience_ = 0;  // refusals by each queue in this choice before another is tried
   Ghosts ghosts_;
 };
@@ -226,8 +212,7 @@ class Sieve final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry, const EvictionBlock& block) override {
     entry.visited = block.use == Use::again;
-    entries_.push(entry, block.use);
-    if (block.use == Use::used_up) hand_ = nullptr;
+    entries_.push_newest(entry);
   }
 
   void remove(EvictionLinks& entry) override {
@@ -260,7 +245,7 @@ class SecondChance final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry, const EvictionBlock& block) override {
     entry.visited = block.use == Use::again;
-    entries_.push(entry, block.use);
+    entries_.push_newest(entry);
   }
 
   void remove(EvictionLinks& entry) override { entries_.remove(entry); }

@@ -47,12 +47,7 @@ struct Naive {
   bool is_sieve;
 
   void insert(int id, std::uint64_t /*bytes*/, Use use) {
-    if (use == Use::used_up) {
-      queue.push_front({id});
-      hand.reset();
-    } else {
-      queue.push_back({id, use == Use::again});
-    }
+    queue.push_back({id, use == Use::again});
   }
   void touch(int id) { find(id)->visited = true; }
   void evict(int id) { remove(id); }
@@ -96,8 +91,8 @@ struct NaiveS3 {
     bool visited = false;
   };
   using Queue = std::list<Item>;  // from old to new
-  static constexpr std::size_t kSmall = 0, kMain = 1, kUsedUp = 2;
-  std::array<Queue, 3> queues;
+  static constexpr std::size_t kSmall = 0, kMain = 1;
+  std::array<Queue, 2> queues;
   std::list<int> ghosts = std::list<int>(16, -1);
 
   static std::uint64_t bytes(const Queue& queue) {
@@ -106,7 +101,7 @@ struct NaiveS3 {
     return sum;
   }
   void insert(int id, std::uint64_t bytes, Use use) {
-    std::size_t to = use == Use::again ? kMain : use == Use::used_up ? kUsedUp : kSmall;
+    std::size_t to = use == Use::again ? kMain : kSmall;
     const auto ghost = std::ranges::find(ghosts, id);
     if (use == Use::fresh && ghost != ghosts.end()) {
       *ghost = -1;
@@ -134,19 +129,17 @@ struct NaiveS3 {
     remove(id);
   }
   std::optional<int> choose(const std::array<bool, 8>& pinned, unsigned effort) {
-    std::array<std::size_t, 3> refused{};
+    std::array<std::size_t, 2> refused{};
     const std::size_t patience = effort / 4;
     const auto more = [&](std::size_t i) { return refused[i] < queues[i].size(); };
-    const std::size_t all = queues[0].size() + queues[1].size() + queues[2].size();
+    const std::size_t all = queues[0].size() + queues[1].size();
     std::size_t rounds = 1;
     for (std::size_t looked = 0; effort > 0 && looked < rounds * all; ++looked) {
-      if (!more(kSmall) && !more(kMain) && !more(kUsedUp)) refused = {};
+      if (!more(kSmall) && !more(kMain)) refused = {};
       const std::uint64_t small = bytes(queues[kSmall]);
       const bool is_large = small >= (small + bytes(queues[kMain])) / 10;
-      const auto asked = [&](std::size_t i) { return more(i) && refused[i] <= patience; };
-      std::size_t from = more(kMain) ? kMain : more(kSmall) ? kSmall : kUsedUp;
-      if (is_large && asked(kSmall)) from = kSmall;
-      if (asked(kUsedUp)) from = kUsedUp;
+      std::size_t from = more(kMain) ? kMain : kSmall;
+      if (is_large && more(kSmall) && refused[kSmall] <= patience) from = kSmall;
       const Item item = queues[from].front();
       const bool spared = item.visited && looked < all;
       if (!spared && !pinned[static_cast<std::size_t>(item.id)]) return item.id;
@@ -179,7 +172,7 @@ void against_naive(EvictionOrder& order, Model naive) {
       case 1:
         if (!in[i]) {
           const std::uint64_t bytes = *rc::gen::element(100U, 5000U, 100'000U);
-          const Use use = *rc::gen::element(Use::fresh, Use::fresh, Use::again, Use::used_up);
+          const Use use = *rc::gen::element(Use::fresh, Use::fresh, Use::again);
           order.insert(entry, {.key = key(id), .bytes = bytes, .use = use});
           naive.insert(id, bytes, use);
           in[i] = true;
