@@ -41,7 +41,7 @@ set(HEADRACE_PLAIN src/core/text src/host/settings src/topology/discovery src/to
   src/backend/registry src/measure/instruments/gpu src/measure/session
   src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
-  src/measure benchmarks/unified_memory)
+  src/measure benchmarks/unified_memory benchmarks/query/simulated)
 if(HEADRACE_ADDRESS_SANITIZER OR HEADRACE_THREAD_SANITIZER)
   set(HEADRACE_PLAIN_OPTIONS -O0)
 else()

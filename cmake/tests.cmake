@@ -10,7 +10,7 @@ file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # assembly, a million descriptors, races at full speed, C programs; those of the query run in the
 # guest too.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/backend/storage src/memory/heap
-  src/move src/cache/structures src/cache/plans src/cache src/cache/shards src/kvcache
+  src/move src/cache/structures src/cache src/cache/shards src/kvcache
   src/measure/instruments src/measure/instruments/traffic tests/conformance benchmarks/query)
 # Folders whose threads are tested with TSan by the tests of other folders; benchmarks are, too.
 # Their programs have the label `threaded`. All others have `racing` too, which is what `make test`
@@ -19,7 +19,8 @@ set(HEADRACE_NOT_LINKED src/profile src/place/advice src/measure
   src/measure/instruments/counters src/measure/instruments/gpu src/measure/session
   src/measure/experiments src/measure/experiments/dsa src/measure/experiments/gpu
   src/measure/experiments/migrate)
-set(HEADRACE_NOT_RACING src/core/text ${HEADRACE_NOT_LINKED})
+# The simulator runs one thread at a time; tests/conformance has its turns.
+set(HEADRACE_NOT_RACING src/core/text src/sim ${HEADRACE_NOT_LINKED})
 # Number of parts in which a program is run, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half a second

@@ -114,12 +114,14 @@ def all_steps(whole: bool = False) -> list[Step]:
     asan = SANITIZERS | cases | transfers | {
         "HEADRACE_DSA_DESCRIPTORS": "50000" if whole else "5000",
         "HEADRACE_COVERAGE_RUNS": "1000" if whole else "200",
+        **({"HEADRACE_EVERY_MUTATION": "1"} if whole else {}),
         # hwloc's plugin for PCI, which comes with Open MPI, leaks when it is unloaded.
         "HWLOC_PLUGINS_BLACKLIST": "hwloc_pci.so",
     }
     # Random operations in full are ASan's; what races does so in fewer.
     tsan = SANITIZERS | transfers | {"RC_PARAMS": f"max_success={30 if whole else 10}"}
-    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000" if whole else "50000"} | cases
+    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000" if whole else "50000",
+               "HEADRACE_EXPLORE_SCHEDULES": "1000" if whole else "185"} | cases  # fmt: skip
     racing = "threaded" if whole else "racing"
     sanitized = () if whole else ("sanitized",)
     slow = ' -m "slow or not slow"' if whole else ""

@@ -82,7 +82,7 @@ TEST(CacheFillsTest, WaitUnderAStoppedClock_EndsAtItsBound) {
 }
 
 TEST(CacheFillsTest, AChainOfAccessesInACallback_KeepsTheStackFlat) {
-  constexpr std::uint64_t kLinks = 100'000;
+  constexpr std::uint64_t kLinks = 30'000;
   Source source(64 * 4096);
   FakeOptions fake;
   fake.inside_chance = 1;

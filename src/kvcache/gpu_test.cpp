@@ -200,7 +200,7 @@ class KvGpuModel {
   }
   void put_bytes(const Object& object, std::span<const std::byte> bytes) {
     if (object.memory() != nullptr) {
-      std::ranges::copy(bytes, object.memory());
+      std::copy(bytes.begin(), bytes.end(), object.memory());
       return;
     }
     while (!copy_with_gpu(*object.device_address(), const_cast<std::byte*>(bytes.data()),

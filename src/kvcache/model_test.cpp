@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstring>
 #include <set>
 
 #include "kvcache/kvcache_testing.h"
@@ -225,8 +226,8 @@ class KvModel {
       if (i == leading) RC_ASSERT(!run->load.loaded(i));
       if (!run->load.loaded(i)) continue;
       RC_ASSERT(stored_.contains(run->keys[i]));
-      RC_ASSERT(
-          std::equal(right.begin() + at, right.begin() + at + block, run->bytes.begin() + at));
+      RC_ASSERT(std::memcmp(&right[0] + at, &run->bytes[0] + at, static_cast<std::size_t>(block)) ==
+                0);
     }
   }
   void cancel() {

@@ -51,9 +51,7 @@ struct Rig {
     return mover->copy(target(offset, length), source(offset, length), options);
   }
   bool copied(std::uint64_t offset, std::uint64_t length) const {
-    return std::equal(a.begin() + static_cast<std::ptrdiff_t>(offset),
-                      a.begin() + static_cast<std::ptrdiff_t>(offset + length),
-                      b.begin() + static_cast<std::ptrdiff_t>(offset));
+    return same(std::span(a).subspan(offset, length), std::span(b).subspan(offset, length));
   }
 
   const Machine machine = small_machine();

@@ -39,7 +39,7 @@ class PinnedSide final : public Side {
   explicit PinnedSide(Bytes bytes) : buffer_(*allocate(gpus()->machine, bytes, pinned())) {}
   const Object& object() const override { return *buffer_; }
   void write(std::uint64_t offset, std::span<const std::byte> bytes) override {
-    std::ranges::copy(bytes, buffer_->memory() + offset);
+    std::copy(bytes.begin(), bytes.end(), buffer_->memory() + offset);
   }
   std::vector<std::byte> read(std::uint64_t offset, std::size_t length) const override {
     return {buffer_->memory() + offset, buffer_->memory() + offset + length};

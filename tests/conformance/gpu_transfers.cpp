@@ -273,7 +273,7 @@ class World {
     for (Thing& thing : things_) {
       if (thing.object->memory() == nullptr) continue;
       test::fill_random(thing.model, random_());
-      std::ranges::copy(thing.model, thing.object->memory());
+      std::copy(thing.model.begin(), thing.model.end(), thing.object->memory());
     }
   }
 

@@ -39,7 +39,7 @@ class MemorySide final : public Side {
   ~MemorySide() override { munmap(at_, mapped_); }
   const Object& object() const override { return range_; }
   void write(std::uint64_t offset, std::span<const std::byte> bytes) override {
-    std::ranges::copy(bytes, range_.memory() + offset);
+    std::copy(bytes.begin(), bytes.end(), range_.memory() + offset);
   }
   std::vector<std::byte> read(std::uint64_t offset, std::size_t length) const override {
     return {range_.memory() + offset, range_.memory() + offset + length};
@@ -186,8 +186,8 @@ TEST_P(FailingBackendConformance, EveryPieceEndsOnceAndTouchesNothingButItsOwnBy
     EXPECT_EQ(outcome.error().message.find('\n'), std::string::npos) << outcome.error().message;
     // The destination of a failed piece is unspecified.
     const auto left = destination_->read(each.to.offset, each.to.length.value);
-    std::ranges::copy(left,
-                      destination_bytes_.begin() + static_cast<std::ptrdiff_t>(each.to.offset));
+    std::copy(left.begin(), left.end(),
+              destination_bytes_.begin() + static_cast<std::ptrdiff_t>(each.to.offset));
   }
   EXPECT_GT(done.size(), 0u);
   EXPECT_LT(done.size(), kPieces) << "this case is made to fail some";

@@ -20,8 +20,8 @@
 namespace headrace::explore {
 namespace {
 
-// Schedules of each scenario in `make test`: 10 000 in all.
-constexpr std::uint64_t kSchedules = 370;
+// Schedules of each scenario in `make test`: 5 000 in all.
+constexpr std::uint64_t kSchedules = 185;
 
 std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   const char* const value = std::getenv(name);

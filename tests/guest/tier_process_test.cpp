@@ -182,14 +182,16 @@ void changes_places_from_outside(NodeId fast, NodeId slow, Bytes size, bool writ
   const auto settled = [&] {
     return planted.hot_on(fast) == size && planted.cold_on(slow) + others >= size;
   };
-  for (int steps = 0, rest = 0; rest < 12 && steps < 400; ++steps) {
+  // One more look could see what the kernel's own balancing has just pulled back (numa_balancing).
+  int rest = 0;
+  for (int steps = 0; rest < 12 && steps < 400; ++steps) {
     if (settled()) ++rest;
     const auto step = (*tier)->step();
     ASSERT_TRUE(step) << step.error().message;
     ::usleep(250'000);
   }
-  EXPECT_EQ(planted.hot_on(fast), size) << to_string(budget);
-  EXPECT_GE(planted.cold_on(slow) + others, size);
+  EXPECT_EQ(rest, 12) << to_string(planted.hot_on(fast)) << " hot on the fast node, "
+                      << to_string(planted.cold_on(slow)) << " cold on the slow one";
   EXPECT_TRUE(planted.stop_and_check());
   const auto ended = (*tier)->step();
   ASSERT_FALSE(ended);

@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 LOADED = (
     "headrace._cli.app", "headrace._cli.demo", "headrace._cli.tables", "headrace._cli.report",
     "headrace._cli.measure", "headrace._cli.fleet", "headrace_bench.commands.query",
+    "headrace_bench.predict.command",
     "typer.exceptions", "altair", "jinja2", "numpy", "rich.console",
 )  # fmt: skip
 

@@ -13,6 +13,7 @@
 
 #include "headrace/cache.h"
 #include "headrace/mover.h"
+#include "tests/support/bytes.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/machines.h"
 
@@ -22,7 +23,13 @@ namespace headrace::test {
 class Source {
  public:
   explicit Source(std::uint64_t size, NodeId node = kHbm) : bytes_(size), object_(bytes_, node) {
-    for (std::uint64_t i = 0; i < size; ++i) bytes_[i] = static_cast<std::byte>(i * 7 + 1);
+    // They recur each 256 bytes.
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(size, 256); ++i) {
+      bytes_[i] = static_cast<std::byte>(i * 7 + 1);
+    }
+    for (std::uint64_t i = 256; i < size; i *= 2) {
+      std::copy_n(bytes_.data(), std::min(i, size - i), bytes_.data() + i);
+    }
   }
   Extent at(std::uint64_t offset, std::uint64_t length) const {
     return {&object_, offset, Bytes{length}};
@@ -31,8 +38,7 @@ class Source {
   const Object& object() const { return object_; }
   // Whether these are its bytes now.
   bool equals(const Extent& extent, std::span<const std::byte> bytes) const {
-    return bytes.size() == extent.length.value &&
-           std::equal(bytes.begin(), bytes.end(), extent.memory());
+    return same(bytes, {extent.memory(), extent.length.value});
   }
   bool holds(const std::byte* address) const {
     return address >= bytes_.data() && address < bytes_.data() + bytes_.size();

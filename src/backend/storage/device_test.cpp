@@ -77,7 +77,7 @@ TEST_P(DeviceTest, AnyRange_IsWrittenAndItsNeighboursStay) {
     const MemoryRange memory(bytes, kDram);
     const Status wrote = copy_now(*backend, {file.get(), offset, Bytes{length}}, whole(memory));
     ASSERT_TRUE(wrote) << wrote.error().message;
-    std::ranges::copy(bytes, expected.begin() + static_cast<std::ptrdiff_t>(offset));
+    std::copy(bytes.begin(), bytes.end(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
     Data back(device_bytes_);
     const MemoryRange all(back, kDram);
     ASSERT_TRUE(copy_now(*backend, whole(all), whole(*file)));

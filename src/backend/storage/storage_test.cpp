@@ -123,7 +123,7 @@ TEST_P(StorageBackendTest, RandomWritesEqualAModelAndDisturbNoNeighbour) {
     const auto count = *rc::gen::inRange<std::uint64_t>(1, 5);
     const Data data = random_bytes(range.bytes, range.offset + range.bytes);
     Guarded memory(range.bytes, range.skew);
-    std::ranges::copy(data, memory.bytes().begin());
+    std::copy(data.begin(), data.end(), memory.bytes().begin());
     std::vector<Piece> pieces;
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t from = range.bytes * i / count;
@@ -137,7 +137,7 @@ TEST_P(StorageBackendTest, RandomWritesEqualAModelAndDisturbNoNeighbour) {
     RC_ASSERT(backend_->submit(pieces, outcomes).value_or(0) == count);
     RC_ASSERT(outcomes.wait(count));
     for (std::uint64_t i = 0; i < count; ++i) RC_ASSERT(outcomes.of(i).has_value());
-    std::ranges::copy(data, model.begin() + static_cast<std::ptrdiff_t>(range.offset));
+    std::copy(data.begin(), data.end(), model.begin() + static_cast<std::ptrdiff_t>(range.offset));
     // Both the page cache and the device have the bytes, so they are read back in both ways.
     RC_ASSERT(same(contents(path), model));
     const Guarded back(model.size());

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cwchar>
 #include <list>
-#include <thread>
 #include <vector>
 
 #include "headrace/random.h"
@@ -102,22 +101,6 @@ TEST(ReuseSampleTest, ManyKeys_AreWithinTwoHundredthsOfLru) {
     error += std::abs(misses - at(curve, blocks * kBlock)) / kKeys;
   }
   EXPECT_LE(error, 0.02);
-}
-
-TEST(ReuseSampleTest, ThreadsCountEachAccess) {
-  Source source(kBlock * 8);
-  ReuseSample sample;
-  {
-    std::vector<std::jthread> threads;
-    for (int i = 0; i < 4; ++i) {
-      threads.emplace_back([&] {
-        for (std::uint64_t k = 0; k < 800; ++k) sample.access(source.at(k % 8 * kBlock, kBlock));
-      });
-    }
-  }
-  const std::vector<CacheCurvePoint> curve = sample.curve(3200);
-  ASSERT_FALSE(curve.empty());
-  EXPECT_NEAR(curve.back().misses, 8.0 / 3200, 1e-9);
 }
 
 TEST(ReuseSampleTest, NoSecondAccess_HasNoPoint) {

@@ -30,7 +30,7 @@ TEST(CacheReadTest, RandomRanges_HaveTheBytesOfTheSource) {
   Source source(300000);
   for (const double fail_chance : {0.0, 0.3}) {
     CacheRig rig({.fake = {.fail_chance = fail_chance, .own_thread = true}, .budget = 65536_B});
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < 150; ++i) {
       const std::uint64_t offset = random.below(300000);
       const Extent from = source.at(offset, random.below(300000 - offset + 1));
       const Bytes block{1 + random.below(i % 2 == 0 ? 5000 : 100000)};  // some exceed the budget

@@ -179,7 +179,7 @@ def test_launches_are_measured_in_processes_of_their_own_and_merged(
 
 def test_a_launch_that_is_stopped_gives_what_it_has() -> None:
     begin = time.monotonic()
-    profile = measure_again(["latency", "--budget", "60s"], lambda: time.monotonic() - begin > 5)
+    profile = measure_again(["latency", "--budget", "60s"], lambda: time.monotonic() - begin > 3)
     assert time.monotonic() - begin < 40
     assert profile.conditions["stopped"]
     with pytest.raises(headrace.IoError, match="no experiment 'nothing'"):

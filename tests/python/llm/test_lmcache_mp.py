@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -441,8 +439,8 @@ sys.path.insert(0, sys.argv[1])
 import real_lmcache_mp, test_lmcache_mp as tests
 real_lmcache_mp.install()
 controller = tests.Controller(Path(sys.argv[2]), memory=int(sys.argv[3]), budget=40 * tests.SIZE)
-print("open", flush=True)
 for turn in range(10 ** 6):
+    print("store", flush=True)
     numbers = range(turn % 4 * tests.COUNT, (turn % 4 + 1) * tests.COUNT)
     controller.store(numbers, tests.SIZE >> (turn // 4 % 2))
     if turn % 3 == 0:
@@ -456,15 +454,8 @@ def test_a_server_killed_while_it_writes_leaves_no_wrong_object(
     opened: Open, tmp_path: Path, memory: int
 ) -> None:
     found = 0
-    for attempt in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(tmp_path / "kv"),
-             str(memory)],
-            stdout=subprocess.PIPE,
-        ) as writer:  # fmt: skip
-            assert writer.stdout is not None and writer.stdout.readline() == b"open\n"
-            time.sleep(0.05 + 0.03 * attempt)
-            writer.send_signal(signal.SIGKILL)
+    for attempt in range(3):
+        wheels.kill_a_writer(WRITER, tmp_path / "kv", memory, stores=2 * attempt + 1)
         controller = opened(memory=memory, budget=40 * SIZE)
         for size in (SIZE, SIZE // 2):
             for first in range(0, 4 * COUNT, COUNT):

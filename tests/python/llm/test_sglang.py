@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import random
 import resource
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -468,9 +466,9 @@ real_sglang.install()
 from pathlib import Path
 import test_sglang
 rank = test_sglang.Rank(Path(sys.argv[2]))
-print("open", flush=True)
 first = 0
 while True:
+    print("store", flush=True)
     rank.store(list(range(first, first + 16)))
     first = (first + 16) % 48
 """
@@ -482,13 +480,7 @@ def test_an_engine_killed_while_it_writes_leaves_no_wrong_page(
 ) -> None:
     found = 0
     for attempt in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(tmp_path / "kv")],
-            stdout=subprocess.PIPE,
-        ) as writer:
-            assert writer.stdout is not None and writer.stdout.readline() == b"open\n"
-            time.sleep(0.05 + 0.03 * attempt)
-            writer.send_signal(signal.SIGKILL)
+        wheels.kill_a_writer(WRITER, tmp_path / "kv", stores=2 * attempt + 1)
         rank = opened()
         found += sum(rank.load([number]) for number in range(48))
         rank.storage.close()

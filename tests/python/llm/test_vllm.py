@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -329,9 +328,9 @@ real_vllm.install()
 from pathlib import Path
 import test_vllm
 engine = test_vllm.Engine(Path(sys.argv[2]))
-print("open", flush=True)
 first = 0
 while True:
+    print("store", flush=True)
     engine.store(range(first, first + 16))
     first = (first + 16) % 48
 """
@@ -340,14 +339,8 @@ while True:
 @needs_the_wheel
 def test_an_engine_killed_while_it_writes_leaves_no_wrong_row(opened: Open, tmp_path: Path) -> None:
     found = 0
-    for attempt in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(tmp_path / "kv")],
-            stdout=subprocess.PIPE,
-        ) as writer:
-            assert writer.stdout is not None and writer.stdout.readline() == b"open\n"
-            time.sleep(0.05 + 0.03 * attempt)
-            writer.send_signal(signal.SIGKILL)
+    for attempt in range(3):
+        wheels.kill_a_writer(WRITER, tmp_path / "kv", stores=2 * attempt + 1)
         engine = opened()
         for first in range(0, 48, 16):
             numbers = range(first, first + 16)

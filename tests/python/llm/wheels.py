@@ -7,7 +7,9 @@ do not run. Modules that nothing under test uses have any name, as an empty clas
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -78,3 +80,16 @@ def undone() -> Iterator[None]:
             top = name.split(".")[0]
             if top in ("vllm", "lmcache", "sglang", "torch") or name.startswith("headrace."):
                 del sys.modules[name]
+
+
+def kill_a_writer(program: str, *arguments: object, stores: int) -> None:
+    """Kills a program in a store, after some that are complete. It prints a line before each.
+    Its first argument is the folder of this file.
+    """
+    words = [sys.executable, "-c", program, str(Path(__file__).parent), *map(str, arguments)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        for _ in range(stores + 1):
+            assert writer.stdout.readline() == b"store\n"
+        time.sleep(0.003 * stores)
+        writer.kill()
