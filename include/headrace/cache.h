@@ -219,7 +219,8 @@ struct CacheTenant {
   std::string name;
   // Share of each budget, 0 to 1, that no other tenant's access takes from its blocks.
   double least = 0;
-  // Share of each budget, 0 to 1, that its blocks fill at most, pinned ones included. At this limit
+  // Share of each budget, 0 to 1, that its blocks fill at most, pinned ones included. With 0 it has
+  // no copies, and only reads those of others. At this limit
   // a block of its own is evicted, or its access is refused as without space. Pins end only with
   // their Blocks: for a sure `least`, `most` of each other tenant must leave it free.
   double most = 1;
@@ -449,8 +450,8 @@ struct WriteBackOptions {
 class Cache {
  public:
   // Borrows `mover` and its machine, which must outlive the cache. Errors: invalid: a budget for
-  // storage, a budget of 0, no budget, or a number of shards that is no power of two or too large
-  // for a budget.
+  // storage, a budget of 0, no budget, two for one node, a number of shards that is no power of two
+  // or too large for a budget, or before_write_back without `writable`.
   // With `reserve` also: exhausted: the budgets exceed the free memory, and nothing was allocated;
   // the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);

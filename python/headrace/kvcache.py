@@ -260,7 +260,8 @@ class Store(KvStore):
         memories, one for each block. `stream`: a GPU stream, as a number. The source is read after
         the stream has finished its present work, which computes the blocks. Default: the stream
         that the array names, or that a MemoryRange made with wait=False carries, as do its Extents;
-        other Objects have none.
+        other Objects have none. `priority`: of the copies; blocks wait for space in the first tier
+        in the order of store(), whatever their priority.
         """
         memory, theirs = self._memories(source)
         return self.store_object(

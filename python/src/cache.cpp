@@ -92,6 +92,11 @@ TenantId tenant_of(const CacheRef& self, const TenantName& name) {
   return name ? unwrap(self.owner->cache->tenant(*name)) : TenantId{};
 }
 
+std::optional<NodeId> known(const CacheRef& self, std::optional<NodeId> initiator) {
+  if (initiator) unwrap(self.owner->mover->machine.node(*initiator));
+  return initiator;
+}
+
 BlockRef access(const CacheRef& self, const ExtentLike& extent, const AccessOptions& wanted) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const bool write = wanted.write;
@@ -121,7 +126,7 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
                                  const PrefetchRef* plan, Nanoseconds space_timeout,
                                  const Word<Keep>& keep, const TenantName& tenant) {
   Access how({.priority = priority.get(),
-              .initiator = initiator,
+              .initiator = known(self, initiator),
               .plan = plan_of(plan),
               .space_timeout = space_timeout,
               .keep = keep.get(),
@@ -213,7 +218,7 @@ PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extent
   return start_plan(self, wanted,
                     {.lead = lead,
                      .window = window,
-                     .initiator = initiator,
+                     .initiator = known(self, initiator),
                      .named = named,
                      .tenant = tenant_of(self, tenant)});
 }
@@ -230,7 +235,7 @@ PrefetchRef prefetch_strided(const CacheRef& self, const StridedRef& extents, Na
   return start_plan(self, wanted,
                     {.lead = lead,
                      .window = window,
-                     .initiator = initiator,
+                     .initiator = known(self, initiator),
                      .named = named,
                      .tenant = tenant_of(self, tenant)});
 }
@@ -264,7 +269,8 @@ void bind_prefetch(nb::module_& m) {
 CacheExplanation explain(const CacheRef& self, const ExtentLike& extent,
                          std::optional<NodeId> initiator) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
-  return unwrap(without_gil([&] { return owner->cache->explain(extent.get(), initiator); }));
+  const auto from = known(self, initiator);
+  return unwrap(without_gil([&] { return owner->cache->explain(extent.get(), from); }));
 }
 
 void bind_explanation(nb::module_& m) {
@@ -297,7 +303,7 @@ void bind_accesses(nb::class_<CacheRef>& cache) {
              const TenantName& tenant) {
             return access(self, extent,
                           {.priority = priority.get(),
-                           .initiator = initiator,
+                           .initiator = known(self, initiator),
                            .plan = plan_of(plan),
                            .space_timeout = space_timeout,
                            .write = write,
