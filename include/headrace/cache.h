@@ -220,9 +220,9 @@ struct CacheTenant {
   // Share of each budget, 0 to 1, that no other tenant's access takes from its blocks.
   double least = 0;
   // Share of each budget, 0 to 1, that its blocks fill at most, pinned ones included. With 0 it has
-  // no copies, and only reads those of others. At this limit
-  // a block of its own is evicted, or its access is refused as without space. Pins end only with
-  // their Blocks: for a sure `least`, `most` of each other tenant must leave it free.
+  // no copies, and only reads those that other tenants made. At this limit a block of its own is
+  // evicted, or its access is refused as without space. Pins end only with their Blocks: for a sure
+  // `least`, `most` of each other tenant must leave it free.
   double most = 1;
 };
 
@@ -543,7 +543,8 @@ class Cache {
   Result<TenantId> tenant(std::string_view name) const;
   // The miss ratio by the budget, from the smallest budget on, as if extents were blocks of LRU. A
   // larger budget than the last one would not help. Empty before the first extent was accessed
-  // twice. Errors: invalid: without CacheOptions::curve.
+  // twice. Its mean error, compared with exact LRU, was at most 0.005 where 8192 of 20 000 extents
+  // were sampled (docs/howto/shared-cache.md). Errors: invalid: without CacheOptions::curve.
   Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
   // Why an extent is or is not cached, and whether a copy pays: headrace/cache/explain.h.
   Result<CacheExplanation> explain(const Extent& extent,
