@@ -161,7 +161,7 @@ HEADRACE_WORDS(MemoryPolicy, "policy",
                weighted_interleave)
 HEADRACE_WORDS(Priority, "priority", "typing.Literal['demand', 'prefetch', 'migration']", migration)
 HEADRACE_WORDS(CopyHint, "copy hint", "typing.Literal['automatic', 'keep', 'stream']", stream)
-HEADRACE_WORDS(Keep, "keeping", "typing.Literal['normal', 'longer', 'shorter']", shorter)
+HEADRACE_WORDS(Keep, "keep", "typing.Literal['normal', 'longer', 'shorter']", shorter)
 HEADRACE_WORDS(BlockState, "block state",
                "typing.Literal['absent', 'filling', 'ready', 'failed', 'evicting']", evicting)
 HEADRACE_WORDS(Difference::Outcome, "outcome",

@@ -76,6 +76,10 @@ SLIPS: list[tuple[Slip, str]] = [
         "kvcache.Load.layer(): layer is -1, which is below 0",
     ),
     (lambda m, s: s.store(KEYS, None), "MemoryRange(): memory is None"),
+    (lambda m, s: s.store(KEYS, 5), "5 is no memory; give an array"),
+    (lambda m, s: s.store(5, BLOCKS), "keys is 5; give a list"),
+    (lambda m, s: s.load(KEYS, BLOCKS, positions=5), "positions is 5; give a list"),
+    (lambda m, s: any_kvcache.Store(m, GEOMETRY, 5), "tiers is 5; give a list"),
     (
         lambda m, s: s.flush(float("nan")),
         "kvcache.Store.flush(): timeout is nan, which is not a number",
