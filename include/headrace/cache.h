@@ -222,9 +222,10 @@ struct CacheTenant {
   std::string name;
   // Share of each budget, 0 to 1, that no other tenant's access takes from its blocks.
   double least = 0;
-  // Share of each budget, 0 to 1, that its blocks fill at most, pinned ones included. At this limit
-  // a block of its own is evicted, or its access is refused as without space. Pins end only with
-  // their Blocks: for a sure `least`, `most` of each other tenant must leave it free.
+  // Share of each budget, 0 to 1, that its blocks fill at most, pinned ones included. With 0 it has
+  // no copies, and only reads those that other tenants made. At this limit a block of its own is
+  // evicted, or its access is refused as without space. Pins end only with their Blocks: for a sure
+  // `least`, `most` of each other tenant must leave it free.
   double most = 1;
   // Share of all budgets together, 0 to 1, that the extents of its Blocks have at most. Beyond it
   // an access gives a Block without a copy: exhausted. With less than 1, each of its accesses and
@@ -464,8 +465,8 @@ struct WriteBackOptions {
 class Cache {
  public:
   // Borrows `mover` and its machine, which must outlive the cache. Errors: invalid: a budget for
-  // storage, a budget of 0, no budget, or a number of shards that is no power of two or too large
-  // for a budget.
+  // storage, a budget of 0, no budget, two for one node, a number of shards that is no power of two
+  // or too large for a budget, or before_write_back without `writable`.
   // With `reserve` also: exhausted: the budgets exceed the free memory, and nothing was allocated;
   // the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
@@ -561,7 +562,8 @@ class Cache {
   Status set_tenant(const Object& object, TenantId tenant);
   // The miss ratio by the budget, from the smallest budget on, as if extents were blocks of LRU. A
   // larger budget than the last one would not help. Empty before the first extent was accessed
-  // twice. Errors: invalid: without CacheOptions::curve.
+  // twice. Its mean error, compared with exact LRU, was at most 0.005 where 8192 of 20 000 extents
+  // were sampled (docs/howto/shared-cache.md). Errors: invalid: without CacheOptions::curve.
   Result<std::vector<CacheCurvePoint>> miss_ratio_curve() const;
   // Why an extent is or is not cached, and whether a copy pays: headrace/cache/explain.h.
   Result<CacheExplanation> explain(const Extent& extent,

@@ -57,8 +57,9 @@ class File final : public Object {
 
   // Opens a file or block device. Its node is the storage device of the path, or the machine's
   // first storage node if the machine does not know that device.
-  // Errors: absent; denied: also a block device in use, if `writable`; io; invalid: another kind of
-  // file, an empty name; unsupported: the machine has no storage node.
+  // Errors: absent: also a block device of 0 bytes; denied: also a block device in use, if
+  // `writable`; io; invalid: another kind of file, an empty name; unsupported: the machine has no
+  // storage node.
   static Result<std::unique_ptr<File>> open(const Machine& machine,
                                             const std::filesystem::path& path,
                                             FileOptions options = {});

@@ -10,7 +10,8 @@ import operator
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from headrace import _core
 
@@ -30,14 +31,34 @@ ArgumentError.__module__ = "headrace"
 
 
 def error_of(function: Any, given: list[Any], named: dict[str, Any]) -> ArgumentError:
-    """The error of `function(*given, **named)`, whose arguments matched no signature."""
-    name = _public_name(function)
-    found = ""
-    for signature in function.__nb_signature__:
-        found = _what_is_wrong(signature[0], given, named)
-        if found:
-            break
-    return ArgumentError(f"{name}(): {found or 'arguments that do not go together'}")
+    """The error of `function(*given, **named)`, whose arguments matched no signature. If there are
+    several, the one with the fewest mistakes is meant.
+    """
+    found = [_mistakes(each[0], given, named) for each in function.__nb_signature__]
+    fewest = min(len(each) for each in found)
+    told = _together([each[0] for each in found if len(each) == fewest]) if fewest else ""
+    kinds = [type(each).__name__ for each in given]
+    kinds += [f"{name}: {type(value).__name__}" for name, value in named.items()]
+    none = f"it does not take ({', '.join(kinds)})"
+    return ArgumentError(f"{_public_name(function)}(): {told or none}")
+
+
+class _Mistake(NamedTuple):
+    text: str
+    wanted: str = ""
+    hint: str = ""
+    near: bool = False  # only a part of the argument is wrong, or its number
+
+
+def _together(mistakes: list[_Mistake]) -> str:
+    """One text for the mistakes in several signatures."""
+    chosen = [each for each in mistakes if each.near] or mistakes
+    wanted = " | ".join(dict.fromkeys(each.wanted.removeprefix("not ") for each in chosen))
+    if any(not each.wanted.startswith("not ") for each in chosen):
+        wanted = chosen[0].wanted
+    elif wanted:
+        wanted = f"not {wanted}"
+    return f"{chosen[0].text}{wanted and ', '}{wanted}{chosen[0].hint}"
 
 
 def _public_name(function: Any) -> str:
@@ -50,7 +71,7 @@ def _public_name(function: Any) -> str:
     return f"{kind}.{name}" if kind else str(name)
 
 
-def _what_is_wrong(signature: str, given: list[Any], named: dict[str, Any]) -> str:
+def _mistakes(signature: str, given: list[Any], named: dict[str, Any]) -> list[_Mistake]:
     parsed = ast.parse(re.sub(r"\\\d+", "...", signature) + ": ...").body[0]
     assert isinstance(parsed, ast.FunctionDef)
     its = parsed.args
@@ -58,12 +79,13 @@ def _what_is_wrong(signature: str, given: list[Any], named: dict[str, Any]) -> s
     kinds = {each.arg: each.annotation for each in (*by_place, *its.kwonlyargs)}
     values = dict(zip(kinds, given, strict=False))
     if len(given) > len(by_place) and its.vararg is None:
-        return f"{len(given)} arguments, and it takes {_listed(each.arg for each in by_place)}"
+        takes = _listed(each.arg for each in by_place)
+        return [_Mistake(f"{len(given)} arguments, and it takes {takes}")]
     for name, value in named.items():
         if name not in kinds and its.kwarg is None:
-            return f"no argument is called {name}; there are {_listed(kinds)}"
+            return [_Mistake(f"no argument is called {name}; there are {_listed(kinds)}")]
         if name in values:
-            return f"{name} is given twice"
+            return [_Mistake(f"{name} is given twice")]
         values[name] = value
     optional = {each.arg for each in by_place[len(by_place) - len(its.defaults) :]}
     optional |= {
@@ -73,14 +95,27 @@ def _what_is_wrong(signature: str, given: list[Any], named: dict[str, Any]) -> s
     }
     missing = [name for name in kinds if name not in values and name not in optional]
     if missing:
-        return f"{_listed(missing)} is missing" if len(missing) == 1 else f"{_listed(missing)} miss"
+        return [_Mistake(f"{_listed(missing)} {'is missing' if len(missing) == 1 else 'miss'}")]
+    return _wrong_values(values, kinds)
+
+
+def _wrong_values(values: dict[str, Any], kinds: dict[str, Any]) -> list[_Mistake]:
     checked = [(name, values[name], kinds[name]) for name in values if kinds.get(name) is not None]
     for looks_at in (_type, _number):
+        found = []
         for name, value, kind in checked:
-            for path, wrong, wanted in _wrong(kind, value, looks_at):
-                return f"{name}{path} is {_shown(wrong)}, {wanted}{_hint(wrong, kind)}"
-    nothing = [name for name, value, _ in checked if value is None]
-    return f"{nothing[0]} is None" if nothing else ""
+            for path, wrong, wanted in islice(_wrong(kind, value, looks_at), 1):
+                text = f"{name}{path} is {_shown(wrong)}"
+                near = bool(path) or looks_at is _number
+                found.append(_Mistake(text, wanted, _hint(wrong, kind), near))
+        if found:
+            return found
+    refuses = [name for name, value, kind in checked if value is None and not _may_be_none(kind)]
+    return [_Mistake(f"{name} is None") for name in refuses[:1]]
+
+
+def _may_be_none(kind: Any) -> bool:
+    return "None" in {_last_word(each) for each in _alternatives(kind)}
 
 
 #: Returns the words for a right value, from a value and the last word of its type; empty if the
@@ -95,11 +130,15 @@ def _wrong(kind: Any, value: Any, look: _Look) -> _Wrong:
     if isinstance(kind, ast.BinOp):
         kinds = _alternatives(kind)
         if look is _number:
-            kinds = [each for each in kinds if not list(_wrong(each, value, _type))]
+            if isinstance(value, str) and "PathLike" in map(_last_word, kinds):
+                if "\0" in value:
+                    yield "", value, "which no path can be"
+                return
+            kinds = [each for each in kinds if not any(True for _ in _wrong(each, value, _type))]
             if len(kinds) == 1:
                 yield from _wrong(kinds[0], value, look)
             return
-        found = [list(_wrong(each, value, look)) for each in kinds]
+        found = [list(islice(_wrong(each, value, look), 1)) for each in kinds]
         if all(found):
             deep = [each[0] for each in found if each[0][0]]
             yield deep[0] if len(deep) == 1 else ("", value, f"not {_written(kind)}")
@@ -118,10 +157,12 @@ def _wrong_inside(kind: ast.Subscript, value: Any, look: _Look) -> _Wrong:
     if head == "Literal":
         if refused and not isinstance(value, str):
             yield refused
+        if look is _number and _number("str", value):
+            yield "", value, _number("str", value)
     elif head == "Sequence":
         never = isinstance(value, str | bytes | Mapping)
-        if never or not isinstance(value, Sequence):
-            if refused and (never or not hasattr(value, "__iter__")):
+        if never or not (hasattr(value, "__getitem__") and hasattr(value, "__len__")):
+            if refused:
                 yield refused
             return
         for number, each in enumerate(value):
@@ -165,21 +206,29 @@ def _type(word: str, value: Any) -> str:
 
 
 def _number(word: str, value: Any) -> str:
-    if word == "float" and isinstance(value, float) and math.isnan(value):
-        return "which is not a number"
-    if word != "int" or not hasattr(value, "__index__"):
+    """Also looks at text."""
+    if word == "str" and isinstance(value, str):
+        return "" if value == value.encode(errors="replace").decode() else "which is not UTF-8"
+    if word not in ("int", "float") or _type(word, value):
         return ""
-    number = operator.index(value)
+    try:
+        number = operator.index(value) if word == "int" else float(value)
+    except Exception as error:
+        return f"which gives no number: {type(error).__name__}"
+    if math.isnan(number):
+        return "which is not a number"
     if number < 0:
         return "which is below 0"
     # For an id or a count, of 32 bits; a number of 64 bits would have been right.
-    return "which is too large" if number >> 32 else ""
+    return "which is too large" if word == "int" and number >= 1 << 32 else ""
 
 
 def _hint(value: Any, kind: Any) -> str:
     words = {_last_word(each) for each in _alternatives(kind)}
     if words & {"Object", "Extent"} and _is_array(value):
         return "; headrace.MemoryRange() makes one of an array"
+    if hasattr(value, "__next__") and "Sequence" in ast.unparse(kind):
+        return "; give a list of its elements"
     return ""
 
 

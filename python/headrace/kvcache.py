@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from headrace._argument_errors import ArgumentError
 from headrace._core import (
     Extent,
     InvalidError,
@@ -213,6 +214,8 @@ class Store(KvStore):
 
         A folder may be the only tier: stores write to it from their memory.
         """
+        if not isinstance(tiers, Sequence):
+            raise ArgumentError(f"tiers is {_one_line(tiers)}; give a list")
         folders: list[Folder] = []
         for tier in reversed(tiers):
             if not isinstance(tier, Folder):
@@ -240,7 +243,7 @@ class Store(KvStore):
         """Pins the leading blocks of a prompt that are there: `with store.match(tokens) as found`.
         Starts nothing. `salt`: as of Geometry.keys().
         """
-        return self.match_keys(self.geometry.keys(_plain(tokens), salt=salt))
+        return self.match_keys(self.geometry.keys(_plain("tokens", tokens), salt=salt))
 
     def store(
         self,
@@ -260,14 +263,15 @@ class Store(KvStore):
         memories, one for each block. `stream`: a GPU stream, as a number. The source is read after
         the stream has finished its present work, which computes the blocks. Default: the stream
         that the array names, or that a MemoryRange made with wait=False carries, as do its Extents;
-        other Objects have none.
+        other Objects have none. `priority`: of the copies; blocks wait for space in the first tier
+        in the order of store(), whatever their priority.
         """
         memory, theirs = self._memories(source)
         return self.store_object(
-            list(keys),
+            _list("keys", keys),
             memory,
             layout=layout,
-            positions=_plain(positions),
+            positions=_plain("positions", positions),
             priority=priority,
             stream=theirs if stream is None else _number_of(stream),
         )
@@ -295,10 +299,10 @@ class Store(KvStore):
         """
         memory, theirs = self._memories(into)
         return self.load_object(
-            list(keys),
+            _list("keys", keys),
             memory,
             layout=layout,
-            positions=_plain(positions),
+            positions=_plain("positions", positions),
             layer_order=layer_order,
             priority=priority,
             deadlines=_deadlines(deadlines),
@@ -322,10 +326,10 @@ class Store(KvStore):
         """
         memory, theirs = self._memories(into)
         return self.load_block_objects(
-            list(keys),
+            _list("keys", keys),
             memory,
             layout=layout,
-            positions=_plain(positions),
+            positions=_plain("positions", positions),
             priority=priority,
             promote=promote,
             stream=theirs if stream is None else _number_of(stream),
@@ -425,6 +429,10 @@ def memory_range(what: Any, machine: Machine, home: int = 0) -> MemoryRange:
     """A range for the user's memory. `home`: the node of memory that was never written to."""
     try:
         return MemoryRange(what, machine=machine, wait=False)
+    except TypeError as error:
+        if "bytes-like" not in str(error):
+            raise
+        raise ArgumentError(f"{_one_line(what)} is no memory; give an array or tensor") from None
     except InvalidError:  # never written to, so the kernel has no node for it yet
         pass
     return MemoryRange(what, home, machine=machine, wait=False)
@@ -444,7 +452,13 @@ def _deadlines(seconds: Sequence[float]) -> list[float]:
     return plain
 
 
-def _plain(numbers: Any) -> list[int]:
+def _plain(name: str, numbers: Any) -> list[int]:
     """The numbers as a list; arrays are converted."""
-    plain: list[int] = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)
-    return plain
+    return _list(name, numbers.tolist() if hasattr(numbers, "tolist") else numbers)
+
+
+def _list(name: str, values: Any) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise ArgumentError(f"{name} is {_one_line(values)}; give a list") from None

@@ -97,6 +97,11 @@ void set_tenant(const CacheRef& self, const ObjectRef& object, const TenantName&
   unwrap(self.owner->cache->set_tenant(*object.object, tenant_of(self, tenant)));
 }
 
+std::optional<NodeId> known(const CacheRef& self, std::optional<NodeId> initiator) {
+  if (initiator) unwrap(self.owner->mover->machine.node(*initiator));
+  return initiator;
+}
+
 BlockRef access(const CacheRef& self, const ExtentLike& extent, const AccessOptions& wanted) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const bool write = wanted.write;
@@ -126,7 +131,7 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
                                  const PrefetchRef* plan, Nanoseconds space_timeout,
                                  const Word<Keep>& keep, const TenantName& tenant) {
   Access how({.priority = priority.get(),
-              .initiator = initiator,
+              .initiator = known(self, initiator),
               .plan = plan_of(plan),
               .space_timeout = space_timeout,
               .keep = keep.get(),
@@ -218,7 +223,7 @@ PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extent
   return start_plan(self, wanted,
                     {.lead = lead,
                      .window = window,
-                     .initiator = initiator,
+                     .initiator = known(self, initiator),
                      .named = named,
                      .tenant = tenant_of(self, tenant)});
 }
@@ -235,7 +240,7 @@ PrefetchRef prefetch_strided(const CacheRef& self, const StridedRef& extents, Na
   return start_plan(self, wanted,
                     {.lead = lead,
                      .window = window,
-                     .initiator = initiator,
+                     .initiator = known(self, initiator),
                      .named = named,
                      .tenant = tenant_of(self, tenant)});
 }
@@ -269,7 +274,8 @@ void bind_prefetch(nb::module_& m) {
 CacheExplanation explain(const CacheRef& self, const ExtentLike& extent,
                          std::optional<NodeId> initiator) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
-  return unwrap(without_gil([&] { return owner->cache->explain(extent.get(), initiator); }));
+  const auto from = known(self, initiator);
+  return unwrap(without_gil([&] { return owner->cache->explain(extent.get(), from); }));
 }
 
 void bind_explanation(nb::module_& m) {
@@ -305,7 +311,7 @@ void bind_accesses(nb::class_<CacheRef>& cache) {
              const TenantName& tenant) {
             return access(self, extent,
                           {.priority = priority.get(),
-                           .initiator = initiator,
+                           .initiator = known(self, initiator),
                            .plan = plan_of(plan),
                            .space_timeout = space_timeout,
                            .write = write,

@@ -55,7 +55,7 @@ struct number_caster {
     Inner inner;
     if (!inner.from_python(source, flags, cleanup)) return false;
     if constexpr (std::is_same_v<T, headrace::Nanoseconds>) {
-      if (std::isnan(inner.value)) return false;  // no time; a rate may be unknown
+      if (!(inner.value >= 0)) return false;  // also NaN
     }
     value = Conversion::in(inner.value);
     return true;
@@ -77,7 +77,6 @@ struct time_conversion {
   // Seconds; what does not fit (infinity, centuries) becomes a year, more than any bound needs.
   static headrace::Nanoseconds in(double seconds) {
     constexpr double kYear = 365.0 * 86400;
-    if (seconds < 0) return headrace::Nanoseconds{0};
     return headrace::Nanoseconds{
         static_cast<std::int64_t>((seconds < kYear ? seconds : kYear) * 1e9)};
   }
@@ -162,7 +161,7 @@ HEADRACE_WORDS(MemoryPolicy, "policy",
                weighted_interleave)
 HEADRACE_WORDS(Priority, "priority", "typing.Literal['demand', 'prefetch', 'migration']", migration)
 HEADRACE_WORDS(CopyHint, "copy hint", "typing.Literal['automatic', 'keep', 'stream']", stream)
-HEADRACE_WORDS(Keep, "keeping", "typing.Literal['normal', 'longer', 'shorter']", shorter)
+HEADRACE_WORDS(Keep, "keep", "typing.Literal['normal', 'longer', 'shorter']", shorter)
 HEADRACE_WORDS(BlockState, "block state",
                "typing.Literal['absent', 'filling', 'ready', 'failed', 'evicting']", evicting)
 HEADRACE_WORDS(Difference::Outcome, "outcome",

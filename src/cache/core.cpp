@@ -43,8 +43,7 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
                 options.budgets.size(), CacheEntry::kMostNodes);
   }
   if (options.slab < Bytes{Frames::kDirect}) {
-    return fail(ErrorCode::invalid,
-                "slabs of {} are too small; give CacheOptions::slab 4 KiB or more",
+    return fail(ErrorCode::invalid, "slabs of {} are too small; give `slab` 4 KiB or more",
                 to_string(options.slab));
   }
   if (!options.placement || !options.eviction) {
@@ -69,7 +68,9 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
     }
     const auto same = [&](const auto& other) { return other.first == budget->first; };
     if (std::any_of(options.budgets.begin(), budget, same)) {
-      return fail(ErrorCode::invalid, "two budgets for node {}; add them up", raw(budget->first));
+      return fail(ErrorCode::invalid,
+                  "two budgets for node {}; give each node one, in `budgets` or in `chain`",
+                  raw(budget->first));
     }
   }
   return {};
@@ -265,8 +266,8 @@ Error CacheCore::why(const Block& block) const {
     case Refusal::forked: return state_.origin.check(kTheCache).error();
     case Refusal::foreign_plan:
       return fail(ErrorCode::invalid,
-                  "AccessOptions::plan is a plan of another cache; name one that this cache's "
-                  "prefetch() returned")
+                  "`plan` is a plan of another cache; name one that this cache's prefetch() "
+                  "returned")
           .error();
     case Refusal::invalid:
       if (extent.object == nullptr) {
@@ -398,7 +399,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     number = state_.space.number_of(id);
     if (!number) {
       return fail(ErrorCode::absent,
-                  "the cache has no budget for node {}; give one in CacheOptions::budgets",
+                  "the cache has no budget for node {}; give one in `budgets` when you create it",
                   raw(id));
     }
     Space::Node& node = state_.space.node(*number);

@@ -366,8 +366,7 @@ const File* Writes::file_of(const Extent& extent) const {
 
 std::optional<Error> Writes::refusal(const Extent& extent) const {
   if (!state_.options.writable) {
-    return fail(ErrorCode::invalid, "the cache is read-only; create it with CacheOptions::writable")
-        .error();
+    return fail(ErrorCode::invalid, "the cache is read-only; create it with `writable`").error();
   }
   if (!extent.valid()) return std::nullopt;
   if (extent.object->user_source() != nullptr) {
@@ -375,7 +374,7 @@ std::optional<Error> Writes::refusal(const Extent& extent) const {
         .error();
   }
   if (const File* const file = file_of(extent); file != nullptr && !file->writable()) {
-    return fail(ErrorCode::denied, "{} was opened for reading; open it with FileOptions::writable",
+    return fail(ErrorCode::denied, "{} was opened for reading; open it with `writable`",
                 file->quoted())
         .error();
   }
@@ -572,7 +571,7 @@ void CacheCore::end_write(CacheEntry& entry, bool wrote) {
 Error Writes::held_elsewhere(const Extent& extent) {
   return fail(ErrorCode::timed_out,
               "{} at offset {} are held by another Block, or on their way to the source; release "
-              "it, or raise AccessOptions::lock_timeout",
+              "it, or raise `lock_timeout`",
               to_string(extent.length), extent.offset)
       .error();
 }

@@ -124,7 +124,7 @@ TEST(CacheWriteTest, ReadOnlyCache_RefusesToWrite) {
   CacheRig rig;
   const Status written = set(*rig.cache, pages.page(0), 1);
   EXPECT_EQ(code_of(written), ErrorCode::invalid);
-  EXPECT_NE(written.error().message.find("CacheOptions::writable"), std::string::npos);
+  EXPECT_NE(written.error().message.find("`writable`"), std::string::npos);
 }
 
 TEST(CacheWriteTest, HeldBlock_KeepsOthersOut_UntilTheirTimeIsOver) {

@@ -20,11 +20,10 @@ std::string_view to_string(Priority priority) {
 
 Status check_options(const MoverOptions& options) {
   if (options.piece && *options.piece == 0_B) {
-    return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
+    return fail(ErrorCode::invalid, "`piece` is 0 and moves nothing; give more");
   }
   if (options.shutdown_bound <= Nanoseconds{0}) {
-    return fail(ErrorCode::invalid,
-                "MoverOptions::shutdown_bound is {}, too short for any piece; leave {}",
+    return fail(ErrorCode::invalid, "`shutdown_bound` is {}, too short for any piece; leave {}",
                 to_string(options.shutdown_bound), to_string(kShutdownBound));
   }
   return {};

@@ -8,7 +8,7 @@
 //   // uses on
 //
 // It starts no copy and counts as no access. Times are of an idle machine, by the machine's
-// measured or rated speeds (`headrace profile`); without them they are unknown.
+// measured or rated speeds (`headrace measure`); without them they are unknown.
 // Errors: invalid: an extent outside its object, or empty; unsupported: a child of fork().
 //
 // Cost: the lock of each shard once. Cache::explain() is Thread-safe.

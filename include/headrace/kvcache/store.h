@@ -335,6 +335,8 @@ class Stored {
 struct StoreRequest {
   Layout layout = Layout::page_first;
   std::vector<std::size_t> positions = {};  // see LoadOptions
+  // Priority of the copies. Blocks wait for slots of the first tier in the order of store(),
+  // whatever their priority.
   Priority priority = Priority::migration;
   std::optional<std::uint64_t> stream = {};  // see LoadOptions; the stream that computes the blocks
   std::shared_ptr<const void> keep = {};     // see LoadOptions

@@ -71,6 +71,12 @@ class Keep:
     verify: bool = True
     wait: float = 3600.0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.budget, int | str) or self.limit() <= 0:
+            raise InvalidError(f"Keep(): budget is {self.budget!r}; give bytes, or as '64GiB'")
+        if not isinstance(self.wait, int | float) or not self.wait >= 0:
+            raise InvalidError(f"Keep(): wait is {self.wait!r}; give seconds, at least 0")
+
     def limit(self) -> int:
         return size(self.budget) if isinstance(self.budget, str) else self.budget
 

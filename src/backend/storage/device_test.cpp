@@ -43,6 +43,14 @@ TEST_P(DeviceTest, OpenedDevice_HasItsSizeAndBlock) {
   EXPECT_EQ(file->node(), kDisk);
 }
 
+TEST_P(DeviceTest, DeviceWithoutBytes_IsAbsent) {
+  const LoopDevice empty{dir_.file("empty", {}), GetParam()};
+  if (!empty.problem().empty()) GTEST_SKIP() << empty.problem();
+  const auto opened = File::open(small_machine(), empty.path());
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, ErrorCode::absent);
+}
+
 TEST_P(DeviceTest, AnyRange_IsReadToTheLastByte) {
   for (const bool threads : {false, true}) {
     const auto backend = open_or_die({.queue = queue_of(threads)});

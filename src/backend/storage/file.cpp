@@ -230,6 +230,10 @@ Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::file
   if (options.direct) HEADRACE_TRY_STATUS(opened.open_direct(flags, device_of(status), path));
   const std::optional<Bytes> size = storage::size_now(opened.buffered_fd);
   if (!size) return fail_errno(errno, "cannot ask for the size of " + quote(path));
+  if (S_ISBLK(status.st_mode) && *size == 0_B) {
+    return fail(ErrorCode::absent, "{} has 0 bytes; insert its medium, or attach the loop device",
+                quote(path));
+  }
   return std::unique_ptr<File>(new File(path, *size, *node, std::move(opened), options.writable));
 }
 

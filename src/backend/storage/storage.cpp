@@ -113,8 +113,8 @@ class StorageBackend final : public Backend {
   // A write beyond the end of a shrunken file would extend it again, with a hole.
   static Status check_write(const File& file, const Extent& to) {
     if (!file.writable()) {
-      return fail(ErrorCode::denied,
-                  "{} was opened for reading; open it with FileOptions::writable", file.quoted());
+      return fail(ErrorCode::denied, "{} was opened for reading; open it with `writable`",
+                  file.quoted());
     }
     const auto now = storage::size_now(file.buffered_fd());
     if (now && now->value < to.end()) {

@@ -26,6 +26,12 @@ UserSource::~UserSource() = default;
 
 Status UserSource::read_whole(std::uint64_t offset, std::span<std::byte> to) noexcept try {
   HEADRACE_TRY(const Bytes got, read(offset, to));
+  if (got.value > to.size()) {
+    return fail(
+        ErrorCode::io,
+        "a user source returned {} for {} bytes at offset {}; return how many bytes it wrote",
+        got.value, to.size(), offset);
+  }
   if (got.value != to.size()) {
     return fail(ErrorCode::io, "a user source gave {} of {} bytes at offset {}; is it truncated?",
                 got.value, to.size(), offset);

@@ -127,7 +127,7 @@ TEST_F(UserSourceTest, EachFault_IsAnErrorThatNamesIt) {
   const std::pair<Fault, const char*> cases[] = {
       {Fault::short_read, "gave 99 of 100"},  {Fault::error, "no such key"},
       {Fault::exception, "the socket broke"}, {Fault::unknown, "unknown type"},
-      {Fault::too_many, "gave 101 of 100"},   {Fault::changed, "from version 1 to 2"}};
+      {Fault::too_many, "returned 101 for 100 bytes"},   {Fault::changed, "from version 1 to 2"}};
   for (const auto& [fault, text] : cases) {
     source.fault = fault;
     const auto found = all->access(part(7, 100)).wait();

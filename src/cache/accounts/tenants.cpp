@@ -88,14 +88,14 @@ Error TenantShares::full() const {
   const Tenant& tenant = tenants_[asks_];
   if (!may_fit()) {
     return fail(ErrorCode::exhausted,
-                "the block of {} exceeds the {} of tenant '{}'; access smaller extents, or give it "
-                "more by CacheTenant::most",
+                "the block of {} exceeds the {} of tenant '{}'; access smaller extents, or raise "
+                "its `most`",
                 to_string(Bytes{wanted_}), to_string(Bytes{most()}), tenant.name)
         .error();
   }
   return fail(ErrorCode::exhausted,
               "no space for {} of tenant '{}': it has {} of at most {}, and the rest of them is "
-              "held or in flight; let Blocks go, or give it more by CacheTenant::most",
+              "held or in flight; let Blocks go, or raise its `most`",
               to_string(Bytes{wanted_}), tenant.name, to_string(Bytes{tenant.used}),
               to_string(Bytes{most()}))
       .error();
@@ -207,8 +207,7 @@ Result<TenantId> TenantCounts::find(std::string_view name) const {
 }
 
 Result<TenantId> TenantCounts::no_such(std::string_view name) {
-  return fail(ErrorCode::absent, "the cache has no tenant '{}'; name it in CacheOptions::tenants",
-              name);
+  return fail(ErrorCode::absent, "the cache has no tenant '{}'; name it in `tenants`", name);
 }
 
 void TenantCounts::count(TenantId tenant, bool hit) {

@@ -307,7 +307,7 @@ void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch)
       extent, block,
       fail(ErrorCode::invalid,
            "the {} at offset {} cross a multiple of {}, where the shards of a writable cache meet; "
-           "access smaller extents, or set CacheOptions::shards to 1",
+           "access smaller extents, or create the cache with one shard",
            to_string(extent.length), extent.offset, to_string(stretch))
           .error());
 }

@@ -197,8 +197,7 @@ Result<std::span<std::byte>> Block::wait_to_write(Nanoseconds timeout) {
   HEADRACE_TRY(const auto bytes, wait(timeout));
   if (bytes.empty()) return std::span<std::byte>{};
   if (writing_ == Writing::no) {
-    return fail(ErrorCode::invalid,
-                "the Block is for reading; access() the extent with AccessOptions::write");
+    return fail(ErrorCode::invalid, "the Block is for reading; access() the extent with `write`");
   }
   HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   writing_ = Writing::has;
@@ -254,6 +253,10 @@ std::size_t CacheShards::automatic(const CacheOptions& options, std::size_t cpus
 
 Result<std::unique_ptr<CacheShards>> CacheShards::create(Mover& mover, CacheOptions options) {
   HEADRACE_TRY_STATUS(check_chain(options));
+  if (options.before_write_back && !options.writable) {
+    return fail(ErrorCode::invalid,
+                "before_write_back in a read-only cache; create it with `writable`");
+  }
   options.budgets.insert(options.budgets.end(), options.chain.begin(), options.chain.end());
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
   HEADRACE_TRY_STATUS(check_shards(options));

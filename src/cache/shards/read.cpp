@@ -43,7 +43,7 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
   const std::uint64_t uncurved = uncurved_.load();  // before the sum, which includes them
   if (reuse_ != nullptr) return reuse_->curve(counts_->sum() - uncurved);
-  return fail(ErrorCode::invalid, "the cache samples no accesses; set CacheOptions::curve");
+  return fail(ErrorCode::invalid, "the cache samples no accesses; create it with `curve`");
 }
 
 // An access in a cache with a tenant that has a bound on its pins.
@@ -204,7 +204,7 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
     return fail(ErrorCode::invalid, "{} bytes for an extent of {}", to.size(), from.length.value);
   }
   if (options.access.write) {
-    return fail(ErrorCode::invalid, "read() with AccessOptions::write; use access() to write");
+    return fail(ErrorCode::invalid, "read() with `write`; use access() to write");
   }
   if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
   if (to.empty()) return {};

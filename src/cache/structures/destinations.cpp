@@ -84,8 +84,8 @@ Result<std::vector<std::uint16_t>> Destinations::all(const Extent& extent,
   }
   if (found.empty()) {
     return fail(ErrorCode::absent,
-                "no budget for the nodes of the placement; give them one in "
-                "CacheOptions::budgets, or another placement policy");
+                "no budget for the nodes of the placement; give them one in `budgets`, or another "
+                "placement");
   }
   if (placement.strict) return found;
   for (const NodeChoice& choice : spill) {

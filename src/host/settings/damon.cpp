@@ -290,7 +290,8 @@ Result<std::unique_ptr<RegionSampler>> watch_by_damon(int pid,
 }
 
 bool restore_damon(const std::filesystem::path& directory, const HostFiles& files) {
-  if (!std::filesystem::exists(directory / "damon")) return false;
+  std::error_code unreadable;
+  if (!std::filesystem::exists(directory / "damon", unreadable)) return false;
   const auto file = open_locked(directory / "damon", LOCK_EX | LOCK_NB);
   return file && take_away(*file, files);
 }

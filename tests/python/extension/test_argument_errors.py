@@ -25,6 +25,16 @@ any_headrace: Any = headrace
 any_kvcache: Any = kvcache
 prompt: Any = GEOMETRY
 
+
+class Odd:
+    def __index__(self) -> int:
+        raise OSError
+
+
+def cache_of(mover: headrace.Mover) -> Any:
+    return headrace.Cache(mover, {mover.machine.nodes[0].id: 1 << 20})
+
+
 Slip = Callable[[Any, Any], Any]
 SLIPS: list[tuple[Slip, str]] = [
     (
@@ -66,9 +76,50 @@ SLIPS: list[tuple[Slip, str]] = [
         "kvcache.Load.layer(): layer is -1, which is below 0",
     ),
     (lambda m, s: s.store(KEYS, None), "MemoryRange(): memory is None"),
+    (lambda m, s: s.store(KEYS, 5), "5 is no memory; give an array"),
+    (lambda m, s: s.store(5, BLOCKS), "keys is 5; give a list"),
+    (lambda m, s: s.load(KEYS, BLOCKS, positions=5), "positions is 5; give a list"),
+    (lambda m, s: any_kvcache.Store(m, GEOMETRY, 5), "tiers is 5; give a list"),
     (
         lambda m, s: s.flush(float("nan")),
         "kvcache.Store.flush(): timeout is nan, which is not a number",
+    ),
+    (
+        lambda m, s: s.flush(-0.5),
+        "kvcache.Store.flush(): timeout is -0.5, which is below 0",
+    ),
+    (
+        lambda m, s: cache_of(m).prefetch(headrace.Strided(MEMORY, 8), lead=float("nan")),
+        "Cache.prefetch(): lead is nan, which is not a number",
+    ),
+    (
+        lambda m, s: cache_of(m).prefetch([MEMORY], window=-1),
+        "Cache.prefetch(): window is -1, which is below 0",
+    ),
+    (
+        lambda m, s: cache_of(m).prefetch(each for each in [MEMORY]),
+        "Cache.prefetch(): extents is a generator, not Sequence[Extent | Object] | Strided; give a "
+        "list",
+    ),
+    (
+        lambda m, s: cache_of(m).prefetch([MEMORY, None]),
+        "Cache.prefetch(): extents[1] is None, not Extent | Object",
+    ),
+    (
+        lambda m, s: any_headrace.CompletionQueue().add(5, 1),
+        "CompletionQueue.add(): transfer is 5, not Transfer | Block | KvLayer | KvLoad | KvStored",
+    ),
+    (
+        lambda m, s: cache_of(m).read(MEMORY, tenant="\udcff"),
+        r"Cache.read(): tenant is '\udcff', which is not UTF-8",
+    ),
+    (
+        lambda m, s: headrace.File.open(m.machine, "a\0b"),
+        r"File.open(): path is 'a\x00b', which no path can be",
+    ),
+    (
+        lambda m, s: m.machine.node(Odd()),
+        "Machine.node(): id is a test_argument_errors.Odd, which gives no number: OSError",
     ),
     (
         lambda m, s: m.copy(MEMORY, BLOCKS),

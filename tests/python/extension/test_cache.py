@@ -325,6 +325,17 @@ def test_tenants_share_a_cache(
         cache.access(file.extent(0, 10), tenant="c")
     with pytest.raises(headrace.AbsentError, match="no tenant 'c'"):
         cache.set_tenant(file, "c")
+    extent, misses = file.extent(0, 10), cache.stats().misses
+    for call in (
+        lambda: cache.access(extent, initiator=77),
+        lambda: cache.access_all([extent], initiator=77),
+        lambda: cache.prefetch([extent], initiator=77),
+        lambda: cache.prefetch(headrace.Strided(file, 10), initiator=77),
+        lambda: cache.explain(extent, initiator=77),
+    ):
+        with pytest.raises(headrace.AbsentError, match="no node 77"):
+            call()
+    assert cache.stats().misses == misses
     with pytest.raises(headrace.InvalidError, match="normal, longer, shorter"):
         cache.access(file.extent(0, 10), keep="for ever")  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidError, match="add up"):

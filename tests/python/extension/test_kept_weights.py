@@ -157,7 +157,9 @@ def test_slips_of_the_folder_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(headrace.AbsentError, match="cannot keep weights in"):
         safetensors.load(tmp_path / "m", keep=Keep("64MiB", tmp_path / "no" / "folder"))
     with pytest.raises(headrace.InvalidError, match="'lots' is no size"):
-        safetensors.load(tmp_path / "m", keep=Keep("lots", tmp_path / "kept"))
+        Keep("lots")
+    with pytest.raises(headrace.InvalidError, match=r"wait is -1; give seconds"):
+        Keep("1GiB", wait=-1)
     with pytest.raises(headrace.ExhaustedError, match="give a larger budget"):
         safetensors.load(tmp_path / "m", keep=Keep(SIZE // 2, tmp_path / "kept"))
 

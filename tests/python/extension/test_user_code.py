@@ -55,7 +55,9 @@ def test_log_is_called_before_each_write_back(
     assert file.path.read_bytes()[PAGE : PAGE + 5] == b"page1"
 
 
-def test_log_that_is_no_function_is_refused(mover: headrace.Mover, memory_node: int) -> None:
+def test_log_that_cannot_be_called_is_refused(mover: headrace.Mover, memory_node: int) -> None:
+    with pytest.raises(headrace.InvalidError, match="in a read-only cache"):
+        headrace.Cache(mover, {memory_node: BUDGET}, before_write_back=print)
     with pytest.raises(headrace.InvalidError, match=r"called as f\(extent, bytes\)"):
         headrace.Cache(mover, {memory_node: BUDGET}, writable=True, before_write_back=[])
 
@@ -226,6 +228,7 @@ def test_faults_of_a_source_are_named(
     for answer, message in (
         (no_answer, "raised TimeoutError: no answer"),
         (lambda length: length - 1, "gave 99 of 100 bytes at offset 7"),
+        (lambda length: length + 1, "returned 101 for 100 bytes at offset 7; return how many"),
         (lambda length: None, r"read_into\(\) must return the number of bytes"),
         (lambda length: -1, r"read_into\(\) must return the number of bytes"),
     ):
