@@ -242,7 +242,9 @@ class CandidatesOrderTest : public ::testing::Test {
 
   CacheRig rig_;
   std::deque<CacheEntry> entries_;
-  ShardState shard_{*rig_.mover, {.budgets = {{kDram, 1_MiB}}, .eviction = s3_fifo}, 0, 1};
+  Accounts accounts_{{}};
+  ShardState shard_{
+      *rig_.mover, {.budgets = {{kDram, 1_MiB}}, .eviction = s3_fifo}, accounts_, 0, 1};
   unsigned offered_ = 0;
 };
 

@@ -11,14 +11,14 @@ namespace headrace {
 namespace {
 
 TEST(ReuseSampleTest, ThreadsCountEachAccess) {
-  constexpr std::uint64_t kBlock = 64;
-  test::Source source(kBlock * 8);
+  constexpr std::uint64_t kPiece = 64;
+  test::Source source(kPiece * 8);
   ReuseSample sample;
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 4; ++i) {
       threads.emplace_back([&] {
-        for (std::uint64_t k = 0; k < 800; ++k) sample.access(source.at(k % 8 * kBlock, kBlock));
+        for (std::uint64_t k = 0; k < 800; ++k) sample.access(source.at(k % 8 * kPiece, kPiece));
       });
     }
   }
