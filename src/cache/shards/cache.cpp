@@ -42,6 +42,11 @@ CacheStats::Percentiles percentiles(const Histogram& histogram) {
           .p99 = histogram.quantile(0.99)};
 }
 
+// A shard's part of a budget.
+Bytes share(Bytes budget, std::size_t shards, std::size_t number) {
+  return Bytes{budget.value / shards + (number < budget.value % shards ? 1 : 0)};
+}
+
 Status check_chain(const CacheOptions& options) {
   if (options.chain.empty()) return {};
   if (options.budgets.size() != 1) {
@@ -289,7 +294,7 @@ CacheShards::CacheShards(Mover& mover, const CacheOptions& options, std::size_t 
   for (std::size_t i = 0; i < shards; ++i) {
     CacheOptions own = options;
     for (auto& [id, budget] : own.budgets) {
-      budget = share(budget, i);
+      budget = share(budget, shards, i);
       largest_ = std::max(largest_.load(), budget.value);
     }
     own.slab = std::max(options.slab / shards, std::min(options.slab, kLeastSlab));
@@ -322,11 +327,6 @@ CacheShards::~CacheShards() {
 }
 
 // The shares of all shards add up to the budget.
-Bytes CacheShards::share(Bytes budget, std::size_t number) const {
-  const std::size_t shards = stretches_.shards();
-  return Bytes{budget.value / shards + (number < budget.value % shards ? 1 : 0)};
-}
-
 void CacheShards::note(const Extent& extent) {
   if (extent.valid() && stretches_.goes_on(extent)) note_length(extent.length);
 }
@@ -431,14 +431,14 @@ Status CacheShards::resize(NodeId node, Bytes budget) {
   if (reserve_checked_) {
     Bytes more;
     for (std::size_t i = 0; i < cores_.size(); ++i) {
-      more += cores_[i]->more_for(node, share(budget, i));
+      more += cores_[i]->more_for(node, share(budget, cores_.size(), i));
     }
     if (more > 0_B) HEADRACE_TRY_STATUS(check_free({{node, more}}));
   }
-  largest_ = std::max(largest_.load(), share(budget, 0).value);
+  largest_ = std::max(largest_.load(), share(budget, cores_.size(), 0).value);
   Status first;
   for (std::size_t i = 0; i < cores_.size(); ++i) {
-    Status resized = cores_[i]->resize(node, share(budget, i));
+    Status resized = cores_[i]->resize(node, share(budget, cores_.size(), i));
     if (!resized && first) first = std::move(resized);
   }
   accounts_.pins.set_budget(node, budget);

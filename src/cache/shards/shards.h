@@ -118,7 +118,6 @@ class CacheShards {
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all);
   bool find_before(const Extent& extent, const AccessOptions& options, Block& block) const;
-  Bytes share(Bytes budget, std::size_t number) const;
 
   Mover& mover_;
   const bool reserve_checked_;  // growth is compared with the free memory
