@@ -125,9 +125,9 @@ TEST_F(UserSourceTest, RandomReadsUnderFaults_AreRightOrAnError) {
 TEST_F(UserSourceTest, EachFault_IsAnErrorThatNamesIt) {
   const auto all = cache();
   const std::pair<Fault, const char*> cases[] = {
-      {Fault::short_read, "gave 99 of 100"},  {Fault::error, "no such key"},
-      {Fault::exception, "the socket broke"}, {Fault::unknown, "unknown type"},
-      {Fault::too_many, "returned 101 for 100 bytes"},   {Fault::changed, "from version 1 to 2"}};
+      {Fault::short_read, "gave 99 of 100"},           {Fault::error, "no such key"},
+      {Fault::exception, "the socket broke"},          {Fault::unknown, "unknown type"},
+      {Fault::too_many, "returned 101 for 100 bytes"}, {Fault::changed, "from version 1 to 2"}};
   for (const auto& [fault, text] : cases) {
     source.fault = fault;
     const auto found = all->access(part(7, 100)).wait();
