@@ -176,8 +176,9 @@ def spans(row_group: Any, leaves: Sequence[int]) -> list[tuple[int, int]]:
     for leaf in leaves:
         chunk = row_group.column(leaf)
         start = chunk.data_page_offset
-        if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < start:
-            start = chunk.dictionary_page_offset
+        dictionary = chunk.dictionary_page_offset or 0
+        if 0 < dictionary < start:
+            start = dictionary
         found.append((start, start + chunk.total_compressed_size))
     return found
 
