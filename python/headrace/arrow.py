@@ -26,7 +26,14 @@ import pyarrow.dataset
 import pyarrow.fs
 
 from headrace._core import InvalidError
-from headrace._reading.row_groups import Ahead, check_columns, checked_leaves, ranges, watched
+from headrace._reading.row_groups import (
+    Ahead,
+    check_columns,
+    checked_leaves,
+    joined,
+    spans,
+    watched,
+)
 from headrace.fsspec import HeadraceFileSystem
 
 __all__ = ["filesystem", "scan"]
@@ -108,7 +115,7 @@ def _files(dataset: Any, filter: Any, names: Sequence[str] | None) -> Iterator[_
             source = opening.enter_context(fs.open(path))
             metadata = fragment.metadata
             leaves = checked_leaves(metadata, numbers, names, source.size)
-            chunks = [ranges(metadata, [number], leaves) for number in numbers]
+            chunks = [joined(spans(metadata.row_group(number), leaves)) for number in numbers]
             ahead = opening.enter_context(Ahead(source, chunks))
             ahead.begin(0)
             file = _File(dataset.schema, row_groups, ahead, check, opening.pop_all())

@@ -13,7 +13,7 @@ Paths and file systems are those of headrace.fsspec. Needs pyarrow.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -25,8 +25,9 @@ from headrace._reading.row_groups import (
     check_columns,
     checked_leaves,
     in_order,
+    joined,
     leaf_paths,
-    ranges,
+    spans,
     units,
     watched,
 )
@@ -48,7 +49,8 @@ def scan(
 ) -> Iterator[pyarrow.RecordBatch]:
     """The columns (default: all) of the row groups (default: all) of a file, in their order.
     Threads fetch and decode the next row groups meanwhile: at most 3 at once (small ones: 3 times
-    16 MiB), whose bytes without compression are at most 256 MiB if they are several. `path`: with
+    16 MiB and 262 144 rows), whose bytes without compression are at most 256 MiB if they are
+    several. Row groups before a damaged one are returned before its error. `path`: with
     `filesystem`, as that has it; else a path or URL (`/data/x.parquet`, `s3://bucket/x.parquet`).
 
     Errors: FileNotFoundError; OSError: not read, or a local file that changed since the scan began;
@@ -62,25 +64,39 @@ def scan(
         wanted = None if columns is None else list(columns)
         check_columns(path, wanted or [], leaf_paths(file.metadata))
         leaves = checked_leaves(file.metadata, groups, wanted, source.size)
-        sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
-        runs = units(sizes)
+        described = [file.metadata.row_group(group) for group in groups]
+        pieces = [spans(each, leaves) for each in described]
+        sizes = [  # some writers leave the first one out
+            max(each.total_byte_size, sum(end - start for start, end in piece))
+            for each, piece in zip(described, pieces, strict=True)
+        ]
+        runs = units(sizes, [each.num_rows for each in described])
         parts = [[groups[number] for number in run] for run in runs]
-        chunks = [ranges(file.metadata, part, leaves) for part in parts]
+        chunks = [joined(span for number in run for span in pieces[number]) for run in runs]
         readers = threading.local()
-        with Ahead(source, chunks) as ahead:
+        ahead = Ahead(source, chunks)
 
-            def decode(number: int) -> list[pyarrow.RecordBatch]:
-                if not hasattr(readers, "file"):  # opening one is a tenth of a row group's work
-                    readers.source = ReadFile(fs, path, source.source)
-                    readers.file = pyarrow.parquet.ParquetFile(
-                        readers.source, metadata=file.metadata
-                    )
+        def decode(number: int) -> Iterable[pyarrow.RecordBatch]:
+            if not hasattr(readers, "file"):  # opening one is a tenth of a row group's work
+                readers.source = ReadFile(fs, path, source.source)
+                readers.file = pyarrow.parquet.ParquetFile(
+                    readers.source, metadata=file.metadata
+                )
+            try:
                 readers.source.held = ahead.need(number)
                 table: Any = readers.file.read_row_groups(parts[number], wanted)
+            except Exception:
+                if len(parts[number]) == 1:
+                    raise
+                # The consumer gets the row groups before the damaged one, then its error.
+                alone = (file.read_row_group(group, wanted) for group in parts[number])
+                return (each for table in alone for each in table.to_batches(batch_rows))
+            finally:
                 readers.source.held = ()
-                batches: list[pyarrow.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
-                return batches
+            batches: list[pyarrow.RecordBatch] = table.to_batches(batch_rows)
+            return batches
 
+        with ahead:
             for batches in in_order(decode, [sum(sizes[i] for i in run) for run in runs]):
                 for batch in batches:
                     check()

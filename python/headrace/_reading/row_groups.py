@@ -8,11 +8,10 @@ from __future__ import annotations
 import io
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
-from itertools import product
 from typing import Any, TypeVar
 
 import pyarrow
@@ -27,8 +26,10 @@ AHEAD = 64 << 20
 #: Row groups that are decoded at once, and their bytes without compression; at least one.
 DECODERS = 3
 DECODED = 256 << 20
-#: Small row groups are decoded together up to this size, since each hand-over takes time.
+#: Small row groups are decoded together up to this size, since each hand-over takes time. Equal
+#: values take far less space encoded than in memory: the number of rows is limited, too.
 UNIT = 16 << 20
+UNIT_ROWS = 1 << 18
 #: pyarrow reads neighbours with a hole of at most this size at once, up to READ bytes.
 HOLE = 8 << 10
 READ = 32 << 20
@@ -84,15 +85,18 @@ class Ahead:
                     break
 
 
-def units(sizes: Sequence[int]) -> list[list[int]]:
-    """The numbers of `sizes` in runs of at most UNIT bytes together, or one number."""
+def units(sizes: Sequence[int], rows: Sequence[int]) -> list[list[int]]:
+    """The numbers of row groups in runs of at most UNIT bytes and UNIT_ROWS rows, or of one row
+    group. A row group with a negative number of rows, of a damaged footer, is alone.
+    """
     runs: list[list[int]] = []
-    held = UNIT
-    for number, size in enumerate(sizes):
-        held += size
-        if held > UNIT or size < 0:  # of a damaged footer
+    held = 0
+    for number, (size, count) in enumerate(zip(sizes, rows, strict=True)):
+        weight = max(size, count * (UNIT // UNIT_ROWS)) if count >= 0 else UNIT + 1
+        held += weight
+        if not runs or held > UNIT:
             runs.append([])
-            held = size
+            held = weight
         runs[-1].append(number)
     return runs
 
@@ -166,20 +170,26 @@ def leaf_paths(metadata: Any) -> list[str]:
     return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
 
 
-def ranges(
-    metadata: Any, groups: Sequence[int], leaves: Sequence[int]
-) -> list[tuple[int, int]]:
-    """The bytes (start, end) that pyarrow reads at once where it decodes the row groups at once."""
-    found: list[tuple[int, int]] = []
-    for group, leaf in product(groups, leaves):
-        chunk = metadata.row_group(group).column(leaf)
+def spans(row_group: Any, leaves: Sequence[int]) -> list[tuple[int, int]]:
+    """The bytes (start, end) of each column chunk of a row group's metadata."""
+    found = []
+    for leaf in leaves:
+        chunk = row_group.column(leaf)
         start = chunk.data_page_offset
-        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
-            start = min(start, chunk.dictionary_page_offset)
-        end = start + chunk.total_compressed_size
-        first, last = found[-1] if found else (0, -1)
-        if 0 <= start - last <= HOLE and end - first <= READ and found:
-            found[-1] = (first, end)
+        dictionary = chunk.dictionary_page_offset or 0
+        if 0 < dictionary < start:
+            start = dictionary
+        found.append((start, start + chunk.total_compressed_size))
+    return found
+
+
+def joined(chunks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The bytes (start, end) that pyarrow reads at once where it decodes these spans() at once."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(set(chunks)):
+        first, last = found[-1] if found else (start, start)
+        if found and start - last <= HOLE and max(last, end) - first <= READ:
+            found[-1] = (first, max(last, end))
         else:
             found.append((start, end))
     return found

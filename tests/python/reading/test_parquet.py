@@ -87,6 +87,10 @@ def test_scan_takes_each_byte_once(tmp_path: Path) -> None:
         # 9 blocks of the columns with the hole between them, 2 of the footer.
         found = after["remote"].tiers[0].hits - before["remote"].tiers[0].hits
         assert found <= hits
+        half = numbers.slice(0, rows // 2).select(["a", "b"])
+        assert scanned(url, ["a", "b"], [1, 0]).slice(rows // 2).equals(half)
+        last = headrace.fsspec.stats()
+        assert last["remote"].tiers[0].hits - after["remote"].tiers[0].hits <= hits
     assert after["local"].bytes_used - held < 1.2 * len(out.getvalue())
 
 
@@ -97,6 +101,13 @@ def test_scan_of_bad_input_is_an_error(path: Path, tmp_path: Path) -> None:
         list(parquet.scan(str(path), None, [6]))
     data = path.read_bytes()
     broken = tmp_path / "broken"
+    column = pyarrow.parquet.read_metadata(path).row_group(2).column(0)
+    begin = column.dictionary_page_offset
+    broken.write_bytes(data[:begin] + bytes(100) + data[begin + 100 :])
+    batches = parquet.scan(str(broken))
+    assert sum(next(batches).num_rows for _ in range(2)) == ROWS // 3, "those before it"
+    with pytest.raises((OSError, pyarrow.ArrowInvalid), match="broken: "):
+        next(batches)
     for length in (0, 3, 12, len(data) // 2):
         broken.write_bytes(data[:length])
         with pytest.raises(pyarrow.ArrowInvalid):
@@ -133,8 +144,10 @@ def test_row_groups_come_in_order_and_the_first_error_is_raised() -> None:
 
 
 def test_few_row_groups_are_decoded_at_once_where_they_are_large() -> None:
-    sizes = [each << 20 for each in (6, 6, 6, 20, 1, 15, 1)]
-    assert units([*sizes, -1]) == [[0, 1], [2], [3], [4, 5], [6], [7]]
+    sizes = [each << 20 for each in (0, 6, 6, 6, 20, 1, 15, 1, 0)]
+    assert units(sizes, [1] * 9) == [[0, 1, 2], [3], [4], [5, 6], [7, 8]]
+    rows = [1 << 18, 1 << 17, 1 << 17, 1 << 20, -1, 1]
+    assert units([1] * 6, rows) == [[0], [1, 2], [3], [4], [5]]
     running, most = 0, 0
     lock = threading.Lock()
 
