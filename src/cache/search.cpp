@@ -60,7 +60,7 @@ class SpaceSearch {
   bool search_row(unsigned effort, std::optional<std::uint32_t> tenant = {});
   void count_pins_in_slots();
   bool evict_similar(std::uint32_t tenant);
-  bool evict_victim();
+  bool evict_victim(std::uint32_t tenant);
   bool evict_in_slab(bool planned_too);
   bool sacrifice();
   bool replace(CacheEntry& victim);
@@ -260,8 +260,12 @@ bool SpaceSearch::evict_row() {
     const bool few = space_.most_victims(node_.queues[tenant]) == 0;
     if (node_.tenants != nullptr && few && search_row(Space::kEffort, tenant)) return true;
     if (passed_enough_) break;
+    if (node_.tenants != nullptr && evict_victim(tenant)) return true;  // of another size
   }
-  return evict_victim() || search_row(Space::kEffort);
+  for (const std::uint32_t tenant : node_.turns()) {
+    if (evict_victim(tenant)) return true;
+  }
+  return search_row(Space::kEffort);
 }
 
 // Like evict_row(), but only with blocks that the order offers, at most `effort` of each tenant.
@@ -327,17 +331,15 @@ bool SpaceSearch::evict_similar(std::uint32_t tenant) {
   return false;
 }
 
-// Evicts the row of the first victim that has one.
-bool SpaceSearch::evict_victim() {
+// Evicts the row of the tenant's first victim that has one.
+bool SpaceSearch::evict_victim(std::uint32_t tenant) {
   Rows rows{*this};
-  for (const std::uint32_t tenant : node_.turns()) {
-    const std::vector<CacheEntry*>& victims = node_.queues[tenant].victims;
-    for (std::size_t i = victims.size(); i-- > 0;) {
-      // A victim whose row does not suffice stays for a smaller block.
-      if (!take_row_of(*victims[i], rows)) continue;
-      node_.passed = 0;
-      return true;
-    }
+  const std::vector<CacheEntry*>& victims = node_.queues[tenant].victims;
+  for (std::size_t i = victims.size(); i-- > 0;) {
+    // A victim whose row does not suffice stays for a smaller block.
+    if (!take_row_of(*victims[i], rows)) continue;
+    node_.passed = 0;
+    return true;
   }
   return false;
 }
