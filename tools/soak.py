@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import steps
@@ -68,12 +69,13 @@ def parts(scale: float, seed: int) -> dict[str, tuple[list[str], dict[str, str]]
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Ends a part as Ctrl-C does, so that it removes its folders."""
+    """Ends a part as Ctrl-C does, so that it removes its folders. A second Ctrl-C kills it."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         process.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

@@ -8,8 +8,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from headrace._reading.caches import unlock_in_children
@@ -21,23 +20,11 @@ _LARGE = 1 << 20
 #: Most seconds that the interpreter's end waits for reads.
 _END_SECONDS = 10.0
 
-#: A token for each read under way. Adding and removing one is atomic.
-_reads: set[object] = set()
+#: The function of each read under way. Adding and removing one is atomic.
+_reads: set[Any] = set()
 _ending = False
 
 os.register_at_fork(after_in_child=_reads.clear)
-
-
-@contextmanager
-def _read_under_way() -> Iterator[None]:
-    token = object()
-    _reads.add(token)
-    try:
-        if _ending and threading.get_ident() != threading.main_thread().ident:
-            raise OSError("the interpreter is ending; join threads that read before")
-        yield
-    finally:
-        _reads.discard(token)
 
 
 @atexit.register
@@ -193,11 +180,15 @@ class ReadFile(io.RawIOBase):
         raise io.UnsupportedOperation(f"{self.path} is open for reading; open it with 'wb'")
 
     def _advance(self, read_at: Any) -> Any:
-        """Reads at the position of this thread. read_at(position): a result, and how far it goes.
-        Without a seek, reads of several threads come one after the other.
+        """Reads at the position of this thread. read_at(position): a result, and how far it goes;
+        a new function for each read. Without a seek, reads of several threads come one after the
+        other.
         """
         self._check()
-        with _read_under_way():
+        _reads.add(read_at)
+        try:
+            if _ending and threading.get_ident() != threading.main_thread().ident:
+                raise OSError("the interpreter is ending; join threads that read before")
             with self._lock:
                 at = self._position()
                 if not self._is_sought():
@@ -209,6 +200,8 @@ class ReadFile(io.RawIOBase):
             with self._lock:
                 self._at = self._sought.at = at + length
             return found
+        finally:
+            _reads.discard(read_at)
 
     def _position(self) -> int:
         return int(self._sought.at) if self._is_sought() else self._at

@@ -180,6 +180,12 @@ TEST_F(CacheExplainTest, PlannedExtent_HasItsNextUse) {
     clock.advance(std::chrono::milliseconds{i == 0 ? 20 : 1});  // the first waits for its copy
   }
   EXPECT_NEAR(seconds(*explain(rig, 15 * kLength.value).next_use), 0.01, 1e-6);
+  std::optional<Nanoseconds> first;
+  for (std::uint64_t at = 9; at < 16; ++at) {
+    const auto next = explain(rig, at * kLength.value).next_use;
+    if (!first || *next < *first) first = next;
+  }
+  EXPECT_EQ(rig.cache->explain(source_.at(9 * kLength.value, 7 * kLength.value))->next_use, first);
   EXPECT_FALSE(explain(rig).planned) << "used";
   clock.advance(std::chrono::minutes{1});
   EXPECT_TRUE(explain(rig, 15 * kLength.value).planned);

@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from faulty_mount import faulty_mount
@@ -133,12 +133,18 @@ def is_refused(pages: Pages) -> bool:
     return False
 
 
-def compare(folder: Path, operations: int, seed: int) -> tuple[Pages, int]:
-    """The pages after all rounds, and the number of those that were lost."""
+def compare(folder: Path, operations: int, seed: int) -> tuple[Pages, int] | None:
+    """The pages after all rounds, and the number of those that were lost. None: no device."""
     hidden = folder / "data"
     hidden.write_bytes(bytes(PAGES * PAGE))
     lost = 0
-    with faulty_mount(folder, seed, sector=512) as mount, loop_device(mount.path / "data") as path:
+    with ExitStack() as devices:
+        try:
+            mount = devices.enter_context(faulty_mount(folder, seed, sector=512))
+            path = devices.enter_context(loop_device(mount.path / "data"))
+        except OSError as error:
+            print(f"no device: {error}")
+            return None
         machine = headrace.Machine.discover(storage=[folder])
         node = next(each.id for each in machine.nodes if each.kind == "dram")
         mover = headrace.Mover(machine)
@@ -171,14 +177,11 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=2 * len(RATES) * ROUND, help="at least")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            pages, lost = compare(Path(folder), options.operations, options.seed)
-    except headrace.Error:
-        raise
-    except OSError as error:
-        print(f"no device: {error}")
+    with tempfile.TemporaryDirectory() as folder:
+        compared = compare(Path(folder), options.operations, options.seed)
+    if compared is None:
         return 0
+    pages, lost = compared
     print(
         f"device: {pages.operations} operations, {pages.faults} faults, "
         f"{len(pages.wrong)} wrong, {lost} lost, seed {options.seed}"
