@@ -14,8 +14,9 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/backend/stor
   src/measure/instruments src/measure/instruments/traffic tests/conformance benchmarks/query)
 # Folders whose threads are tested with TSan by the tests of other folders; benchmarks are, too.
 # Their programs have the label `threaded`. All others have `racing` too, which is what `make test`
-# builds with TSan, without the folders that none of these programs links.
-set(HEADRACE_NOT_LINKED src/profile src/place/advice src/measure
+# builds with TSan, without the folders that none of these programs links. The one thread of
+# src/tier/page needs a machine with swap.
+set(HEADRACE_NOT_LINKED src/profile src/place/advice src/tier/page src/tier/process src/measure
   src/measure/instruments/counters src/measure/instruments/gpu src/measure/session
   src/measure/experiments src/measure/experiments/dsa src/measure/experiments/gpu
   src/measure/experiments/migrate)
