@@ -123,8 +123,7 @@ def all_steps(whole: bool = False) -> list[Step]:
     }
     # Random operations in full are ASan's; what races does so in fewer.
     tsan = SANITIZERS | transfers | {"RC_PARAMS": f"max_success={30 if whole else 10}"}
-    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000" if whole else "50000",
-               "HEADRACE_EXPLORE_SCHEDULES": "1000" if whole else "185"} | cases  # fmt: skip
+    release = {"HEADRACE_EXPLORE_SCHEDULES": "1000" if whole else "185"} | cases
     racing = "threaded" if whole else "racing"
     sanitized = () if whole else ("sanitized",)
     slow = ' -m "slow or not slow"' if whole else ""
