@@ -6,16 +6,17 @@
 set(single_threaded ${PROJECT_SOURCE_DIR}/tests/single_threaded.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${single_threaded})
 file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
-# Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
-# assembly, a million descriptors, races at full speed, C programs; those of the query run in the
-# guest too.
-set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/backend/storage src/memory/heap
-  src/move src/cache/structures src/cache src/cache/shards src/kvcache
-  src/measure/instruments src/measure/instruments/traffic tests/conformance benchmarks/query)
+# Folders whose tests the release build runs, too, because of races at full speed: without the files
+# that start no thread. Then those of kernels in assembly and of all backends; the query's run in
+# the guest, too. ASan's build has all other tests.
+set(HEADRACE_RACES src/core src/move src/cache/structures src/cache src/cache/shards src/kvcache)
+set(HEADRACE_OPTIMISED ${HEADRACE_RACES} src/backend/cpu src/measure/instruments
+  src/measure/instruments/traffic tests/conformance benchmarks/query)
 # Folders whose threads are tested with TSan by the tests of other folders; benchmarks are, too.
 # Their programs have the label `threaded`. All others have `racing` too, which is what `make test`
-# builds with TSan, without the folders that none of these programs links.
-set(HEADRACE_NOT_LINKED src/profile src/place/advice src/measure
+# builds with TSan, without the folders that none of these programs links. The one thread of
+# src/tier/page needs a machine with swap.
+set(HEADRACE_NOT_LINKED src/profile src/place/advice src/tier/page src/tier/process src/measure
   src/measure/instruments/counters src/measure/instruments/gpu src/measure/session
   src/measure/experiments src/measure/experiments/dsa src/measure/experiments/gpu
   src/measure/experiments/migrate)
@@ -104,7 +105,8 @@ function(headrace_test name)
     if(NOT folder IN_LIST HEADRACE_NOT_RACING AND NOT folder MATCHES "^benchmarks")
       list(APPEND labels racing)
     endif()
-    if(HEADRACE_THREAD_SANITIZER)
+    if(HEADRACE_THREAD_SANITIZER OR
+        CMAKE_BUILD_TYPE STREQUAL Release AND folder IN_LIST HEADRACE_RACES)
       set(sources ${left})
     endif()
   endif()

@@ -64,6 +64,9 @@ DEFAULTS = {
         ":".join(f"/usr/include/{n}" for n in ("linux", "python3.11", "python3.12", "python3.13")),
 }  # fmt: skip
 
+# Most modules of the packages are never imported; a first import writes the module's bytecode.
+LITTLE_BYTECODE = {} if "PYTHONDONTWRITEBYTECODE" in os.environ else {"PIP_COMPILE": "0"}
+
 # Prints the path of tcmalloc, with which compilers are faster, or nothing if it is not installed.
 HEAP = "/sbin/ldconfig -p | awk '/libtcmalloc_minimal[.]so[.]4 / {print $NF; exit}'"
 NO_WARNING = "awk '{print} /warning:/ {found = 1} END {exit found}'"
@@ -120,8 +123,7 @@ def all_steps(whole: bool = False) -> list[Step]:
     }
     # Random operations in full are ASan's; what races does so in fewer.
     tsan = SANITIZERS | transfers | {"RC_PARAMS": f"max_success={30 if whole else 10}"}
-    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000" if whole else "50000",
-               "HEADRACE_EXPLORE_SCHEDULES": "1000" if whole else "185"} | cases  # fmt: skip
+    release = {"HEADRACE_EXPLORE_SCHEDULES": "1000" if whole else "185"} | cases
     racing = "threaded" if whole else "racing"
     sanitized = () if whole else ("sanitized",)
     slow = ' -m "slow or not slow"' if whole else ""
@@ -135,9 +137,9 @@ def all_steps(whole: bool = False) -> list[Step]:
              f"{build('release', 'optimised')} | {NO_WARNING} || {CLEAN}", packages, is_build=True),
         Step("house", "python3 tools/tidy.py", packages),
         Step("format", FORMAT, packages),
-        Step("docs", "make -s docs", packages),
+        Step("docs", "make -s docs", packages, False, LITTLE_BYTECODE),
         Step("ptx", "tools/make_ptx.sh --check", packages),
-        Step("pip", "make -s .venv/.requirements-installed", packages),
+        Step("pip", "make -s .venv/.requirements-installed", packages, False, LITTLE_BYTECODE),
         Step("engines", "tools/engines.sh", ("pip",)),
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),
         Step("guest-prepare", "tests/guest/prepare.sh build/guest", packages),

@@ -139,21 +139,25 @@ Json latencies_of(const Solver& solver, const Machine& machine, const std::vecto
 
 }  // namespace
 
-Result<std::string> solve_json(std::string_view machine_text, std::string_view flows_text) {
-  HEADRACE_TRY(const Machine machine, Machine::from_json(machine_text));
-  HEADRACE_TRY(const Solver solver, Solver::create(machine));
-  HEADRACE_TRY(const std::vector<Flow> flows, read_flows(flows_text, machine));
-  HEADRACE_TRY(const Solution solution, solver.solve_with_interval(flows));
-  Json document{{"bound", solver.model().bound},
+Result<JsonSolver> JsonSolver::create(std::string_view text) {
+  HEADRACE_TRY(Machine machine, Machine::from_json(text));
+  HEADRACE_TRY(Solver solver, Solver::create(machine));
+  return JsonSolver(std::move(machine), std::move(solver));
+}
+
+Result<std::string> JsonSolver::solve(std::string_view text) const {
+  HEADRACE_TRY(const std::vector<Flow> flows, read_flows(text, machine_));
+  HEADRACE_TRY(const Solution solution, solver_.solve_with_interval(flows));
+  Json document{{"bound", solver_.model().bound},
                 {"flows", Json::array()},
                 {"ceilings", Json::array()},
-                {"latencies", latencies_of(solver, machine, flows)}};
+                {"latencies", latencies_of(solver_, machine_, flows)}};
   for (std::size_t i = 0; i < flows.size(); ++i) {
-    document["flows"].push_back(json_of(solver, flows[i], solution.flows[i]));
+    document["flows"].push_back(json_of(solver_, flows[i], solution.flows[i]));
   }
   for (std::size_t c = 0; c < solution.ceilings.size(); ++c) {
     if (solution.ceilings[c].load <= 0) continue;
-    document["ceilings"].push_back(json_of(solver.model().ceilings[c], solution.ceilings[c]));
+    document["ceilings"].push_back(json_of(solver_.model().ceilings[c], solution.ceilings[c]));
   }
   return print_document(document);
 }

@@ -24,9 +24,12 @@ constexpr std::string_view kFlows = R"([{"name": "a", "threads": 64, "initiator"
    "in_flight_bytes": 1000, "in_flight_uncertainty": 0.1, "cap_bytes_per_second": 1e9}])";
 
 TEST(ModelJsonTest, SameTexts_GiveTheSameBytesWithTheBases) {
-  const auto answer = solve_json(machine(), kFlows);
+  const auto solver = JsonSolver::create(machine());
+  ASSERT_TRUE(solver.has_value()) << solver.error().message;
+  const auto answer = solver->solve(kFlows);
   ASSERT_TRUE(answer.has_value()) << answer.error().message;
-  EXPECT_EQ(*solve_json(machine(), kFlows), *answer);
+  EXPECT_EQ(*solver->solve(kFlows), *answer);
+  EXPECT_EQ(*JsonSolver::create(machine())->solve(kFlows), *answer);
   const auto document = *parse_document(*answer);
   EXPECT_EQ(document["bound"], false);
   EXPECT_EQ(document["flows"][0]["limit"], "DDR");
@@ -50,7 +53,7 @@ TEST(ModelJsonTest, Mistakes_HaveTheirLocation) {
            {R"([{"name": "a", "initiator": 0, "accesses": [{"node": 0, "kind": "read",
                "bytes": 1, "side_cache_hits": [0.5, 0.6, 0.7]}]}])",
             "[0].accesses[0].side_cache_hits: must be a number, or [value, low, high]"}}) {
-    const auto answer = solve_json(machine(), flows);
+    const auto answer = JsonSolver::create(machine())->solve(flows);
     ASSERT_FALSE(answer.has_value()) << flows;
     EXPECT_EQ(answer.error().message, message);
   }

@@ -93,7 +93,7 @@ in_root() {
 }
 
 certificates=/etc/ssl/certs/ca-certificates.crt
-environment=(HOME=/root LANG=C.UTF-8 TERM=dumb
+environment=(HOME=/root LANG=C.UTF-8 TERM=dumb PIP_COMPILE=0
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
   PIP_CERT=$certificates SSL_CERT_FILE=$certificates)
 [ -z "${HEADRACE_BARE_CCACHE-}" ] || environment+=(CCACHE_DIR=/root/.ccache)

@@ -14,18 +14,22 @@ namespace headrace::python {
 using namespace nb::literals;
 
 void bind_model(nb::module_& m) {
-  m.def(
-      "solve",
-      [](const std::string& machine, const std::string& flows) {
-        auto solution = [&] {
-          const GilRelease release;
-          return solve_json(machine, flows);
-        }();
-        return unwrap(std::move(solution));
-      },
-      "machine"_a, "flows"_a,
-      "Rates and latencies of flows that share a machine's ceilings; all three texts are JSON, in "
-      "the form that src/model/json.h describes. The same texts give the same answer.");
+  nb::class_<JsonSolver>(m, "Solver", "A machine's model, read once. Thread-safe.")
+      .def_static(
+          "create", [](const std::string& machine) { return unwrap(JsonSolver::create(machine)); },
+          "machine"_a, "Errors: those of `headrace.Machine.from_json()`, and of its model.")
+      .def(
+          "solve",
+          [](const JsonSolver& solver, const std::string& flows) {
+            auto solution = [&] {
+              const GilRelease release;
+              return solver.solve(flows);
+            }();
+            return unwrap(std::move(solution));
+          },
+          "flows"_a,
+          "Rates and latencies of flows that share the machine's ceilings, as JSON, in the form "
+          "that src/model/json.h describes. The same texts give the same answer.");
 }
 
 }  // namespace headrace::python

@@ -26,8 +26,10 @@ def test_machine_with_a_model_answers_the_same_bytes_again() -> None:
     }  # fmt: skip
     text = headrace.Machine.from_json(json.dumps(machine)).to_json()
     assert json.loads(text)["model"] == machine["model"]
-    answer = _core.solve(text, json.dumps([FLOW]))
-    assert _core.solve(text, json.dumps([FLOW])) == answer
+    solver = _core.Solver.create(text)
+    answer = solver.solve(json.dumps([FLOW]))
+    assert solver.solve(json.dumps([FLOW])) == answer
+    assert _core.Solver.create(text).solve(json.dumps([FLOW])) == answer
     document = json.loads(answer)
     (flow,) = document["flows"]
     assert flow["limit"] == "memory"
@@ -40,7 +42,7 @@ def test_machine_with_a_model_answers_the_same_bytes_again() -> None:
 def test_machine_without_a_model_answers_with_bounds() -> None:
     machine = json.loads(headrace.Machine.load("one-node").to_json())
     del machine["model"]
-    answer = _core.solve(json.dumps(machine), json.dumps({"flows": [FLOW]}))
+    answer = _core.Solver.create(json.dumps(machine)).solve(json.dumps({"flows": [FLOW]}))
     assert json.loads(answer)["bound"]
 
 
@@ -48,4 +50,4 @@ def test_mistake_is_one_line() -> None:
     text = headrace.Machine.load("one-node").to_json()
     with pytest.raises(headrace.InvalidError, match=r"^flow 'reads': no node 99$"):
         bad = {**FLOW, "accesses": [{"node": 99, "kind": "read", "bytes": 1}]}
-        _core.solve(text, json.dumps([bad]))
+        _core.Solver.create(text).solve(json.dumps([bad]))

@@ -101,12 +101,15 @@ class Target:
         self.document = dict(document)
         self.name = str(document["name"])
         self.nodes: dict[int, Any] = {node["id"]: node for node in document["nodes"]}
-        #: As the solver needs it: parts that are large and that it ignores are left out.
-        self._text = json.dumps(
-            {k: v for k, v in self.document.items() if k not in ("rows", "conditions")}
-            | ({"copy_rates": []} if document.get("model") else {})
-        )
         self.bound = not document.get("model")
+
+    @cached_property
+    def _solver(self) -> _core.Solver:
+        # Parts that are large and that it ignores are left out.
+        return _core.Solver.create(json.dumps(
+            {k: v for k, v in self.document.items() if k not in ("rows", "conditions")}
+            | ({"copy_rates": []} if self.document.get("model") else {})
+        ))  # fmt: skip
 
     @cached_property
     def cpu_nodes(self) -> list[int]:
@@ -282,7 +285,7 @@ class Target:
 
     def solve(self, flows: Sequence[Mapping[str, Any]]) -> list[Speed]:
         """How fast the flows are beside each other."""
-        answer = json.loads(_core.solve(self._text, json.dumps({"flows": list(flows)})))
+        answer = json.loads(self._solver.solve(json.dumps({"flows": list(flows)})))
         return [self._speed(each, answer) for each in answer["flows"]]
 
     def _speed(self, found: Mapping[str, Any], answer: Mapping[str, Any]) -> Speed:
