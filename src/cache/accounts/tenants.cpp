@@ -161,20 +161,14 @@ bool TenantPins::reserve(TenantId tenant, Bytes bytes) {
   return false;
 }
 
-Block TenantPins::refused(CacheCore& core, const Extent& extent, TenantId tenant) const {
+Error TenantPins::full(TenantId tenant, Bytes bytes) const {
   const Pins& pins = *pins_of(tenant);
-  Block block;
-  block.cache_ = &core;
-  block.extent_ = extent;
-  block.refusal_ = Block::Refusal::told;
-  block.refused_ = std::make_unique<Error>(
-      fail(ErrorCode::exhausted,
-           "tenant '{}' may not hold {} more: its Blocks have {} of at most {}; let Blocks go, or "
-           "give it more by CacheTenant::most_pinned",
-           pins.name, to_string(extent.length), to_string(Bytes{pins.bytes.load()}),
-           to_string(Bytes{most(pins)}))
-          .error());
-  return block;
+  return fail(ErrorCode::exhausted,
+              "tenant '{}' may not hold {} more: its Blocks have {} of at most {}; let Blocks go, "
+              "or give it more by CacheTenant::most_pinned",
+              pins.name, to_string(bytes), to_string(Bytes{pins.bytes.load()}),
+              to_string(Bytes{most(pins)}))
+      .error();
 }
 
 // A pin in a slot becomes a counted one, so that the release does not take its short way.

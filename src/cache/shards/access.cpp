@@ -122,6 +122,7 @@ class CacheAccess {
   bool find(const Extent& extent, Block& block);
 
   void refuse(const Extent& extent, Block& block, Error why);
+  void refuse_pins(const Extent& extent, Block& block, TenantId tenant);
 
  private:
   enum class Next : std::uint8_t { done, submit, elsewhere, again, grow, await_slab, wait };
@@ -308,6 +309,23 @@ void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch)
            "access smaller extents, or set CacheOptions::shards to 1",
            to_string(extent.length), extent.offset, to_string(stretch))
           .error());
+}
+
+void CacheCore::refuse_pins(const Extent& extent, Block& block, const AccessOptions& options,
+                            TenantId tenant) {
+  CacheAccess(*this, options).refuse_pins(extent, block, tenant);
+  pump_.pump_if_due(true);
+}
+
+void CacheAccess::refuse_pins(const Extent& extent, Block& block, TenantId tenant) try {
+  {
+    const Locked lock(state_);
+    count_miss(extent);
+    ++state_.blocks.counts.refusals;
+  }
+  refuse(extent, block, core_.pins().full(tenant, extent.length));
+} catch (const std::bad_alloc&) {
+  refuse(extent, block, Block::Refusal::no_memory);
 }
 
 // The next step of a miss, done without the lock.
