@@ -228,6 +228,13 @@ TEST_F(CacheTenantWithoutSpaceTest, Access_ReadsTheSourceOrABlockOfOthers) {
   EXPECT_TRUE(rig.cache->access(block(0), by("a")).hit());
 }
 
+TEST_F(CacheTenantsTest, PlanOfATenant_PassesOverWhatIsBeyondItsMost) {
+  const std::vector<Extent> extents{source.at(0, 5 * kShared), block(8), block(9)};
+  const Prefetch plan = rig.cache->prefetch(extents, by_plan("b"));
+  rig.settle();
+  EXPECT_TRUE(has(8) && has(9));
+}
+
 class CacheTenantPriorityTest : public CacheTenantsTest {
  protected:
   CacheTenantPriorityTest()
