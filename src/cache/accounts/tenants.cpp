@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "cache/structures/readers.h"
 #include "core/fail.h"
@@ -171,13 +172,13 @@ Error TenantPins::full(TenantId tenant, Bytes bytes) const {
       .error();
 }
 
-// A pin in a slot becomes a counted one, so that the release does not take its short way.
+// Its slot is hidden from the short way of Block::let_go(), which knows no tenant.
 void TenantPins::charge(Block& block, TenantId tenant) {
   if (block.entry_ == nullptr) {
     pins_of(tenant)->bytes -= block.extent_.length.value;
     return;
   }
-  if (block.slot_ != nullptr) block = block.clone();
+  block.budget_or_slot_ = reinterpret_cast<std::uintptr_t>(std::exchange(block.slot_, nullptr));
   block.node_or_tenant_ = static_cast<std::uint16_t>(tenant);
 }
 

@@ -137,7 +137,7 @@ class TenantPins {
   void add(const Block& block);
   void release(const Block& block);
   // Releases a Block that counts. Defined in core.cpp.
-  [[gnu::cold, gnu::noinline]] static void let_go(const Block& block) noexcept;
+  [[gnu::noinline]] static void let_go(const Block& block) noexcept;
 
  private:
   struct Pins {

@@ -521,7 +521,7 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   using Refusal = Block::Refusal;
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
   block.node_or_tenant_ = request.node;
-  block.refused_budget_ = Bytes{node.budget};
+  block.budget_or_slot_ = node.budget;
 }
 
 // `equal_first`: a block of exactly the extent is likely.

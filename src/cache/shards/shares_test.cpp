@@ -32,6 +32,7 @@ class CacheTenantsTest : public testing::Test {
           auto options = chain.empty() ? shared_by({}) : chain_of(kBudget, chain);
           options.cache.tenants = std::move(tenants);
           options.fake.max_in_flight = 2;
+          options.observe = false;  // so that slots hold pins
           return options;
         }()) {}
   static std::vector<CacheTenant> two() {
