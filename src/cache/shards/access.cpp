@@ -56,7 +56,7 @@ inline Block CacheShards::access(const Extent& extent, const AccessOptions& opti
   const bool in_one = cores_.size() == 1 || (longest_.load() == kCounted &&
                                              !stretches_.goes_on(extent) && !is_chunked(extent));
   // Made in place: moving it took 90 instructions of 418.
-  Block block = accounts_.pins.any() ? access_charged(extent, options)
+  Block block = accounts_.pins.any() ? access_charged(extent, options, in_one)
                 : in_one             ? of(extent).access(extent, options)
                                      : across();
   count(options.tenant, block);

@@ -18,7 +18,7 @@ namespace headrace {
 
 void CacheShards::count(TenantId tenant, const Block& block) {
   if (counts_ == nullptr || !here()) return;  // in a child of fork() the sample's lock may be held
-  counts_->count(tenant_of(block.extent().object, tenant), block.hit());
+  counts_->count(accounts_.owners.of(block.extent().object, tenant), block.hit());
   if (reuse_ == nullptr) return;
   try {
     if (block.extent().valid() && block.extent().length > 0_B)
@@ -52,10 +52,11 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
 }
 
 // An access in a cache with a tenant that has a bound on its pins.
-Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options) {
+// `in_one`: one shard has all that it needs.
+Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options, bool in_one) {
   TenantPins& pins = accounts_.pins;
   const TenantId tenant = tenant_of(extent.object, options.tenant);
-  CacheCore& own = of(to_fetch(extent));
+  CacheCore& own = in_one ? of(extent) : of(to_fetch(extent));
   // Accesses that pin nothing, or that the shard refuses in any case, reserve nothing.
   const bool bound = pins.bounds(tenant) && here() && extent.valid() && extent.length > 0_B &&
                      !own.is_foreign(options);
@@ -65,7 +66,9 @@ Block CacheShards::access_charged(const Extent& extent, const AccessOptions& opt
     use_elsewhere(own, extent, options);
     return block;
   }
-  {
+  if (in_one) {
+    own.access({&extent, 1}, {&block, 1}, options, nullptr);
+  } else {
     Started all;
     access_across(extent, block, options, all);
   }

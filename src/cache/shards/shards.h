@@ -113,7 +113,7 @@ class CacheShards {
   Extent to_fetch(const Extent& extent) const;
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
-  Block access_charged(const Extent& extent, const AccessOptions& options);
+  Block access_charged(const Extent& extent, const AccessOptions& options, bool in_one);
   // The tenant of an access. In a child of fork() a change of the table may be half done for ever.
   TenantId tenant_of(const Object* object, TenantId named) const {
     return here() ? accounts_.owners.of(object, named) : named;
