@@ -206,9 +206,9 @@ class Block {
   Extent extent_;
   std::unique_ptr<Error> refused_;  // for Refusal::told
   mutable Nanoseconds waited_{0};   // so far, by wait() calls that timed out
-  Bytes refused_budget_;            // the node's budget at the refusal
-  // Without an entry: the cache's number of the node that refused. With one: the tenant that counts
-  // it among its pins (CacheTenant::most_pinned); 0: none.
+  // Without an entry: the budget, and the cache's number, of the node that refused. With one: the
+  // tenant that counts it among its pins (CacheTenant::most_pinned), 0: none; and its slot.
+  std::uintptr_t budget_or_slot_ = 0;
   std::uint16_t node_or_tenant_ = 0;
   Refusal refusal_ = Refusal::none;  // why there is no entry
   bool missing_ = false;             // during its access
@@ -228,8 +228,7 @@ struct CacheTenant {
   // `least`, `most` of each other tenant must leave it free.
   double most = 1;
   // Share of all budgets together, 0 to 1, that the extents of its Blocks have at most. Beyond it
-  // an access gives a Block without a copy: exhausted. With less than 1, each of its accesses and
-  // releases takes a lock.
+  // an access gives a Block without a copy: exhausted.
   double most_pinned = 1;
   // When space is short, tenants of a lower class lose what they have beyond their `least` first.
   // One that asks loses its own blocks before those of a higher class: with least = 0 it may keep

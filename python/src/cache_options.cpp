@@ -144,8 +144,8 @@ void bind_cache_tenant(nb::module_& m) {
           "priority"_a = "demand",
           "`least`: share of each budget that others cannot take. `most`: share that its copies "
           "fill at most. `most_pinned`: share of all budgets together that its blocks hold at "
-          "most; with less than 1, its accesses take a lock. `priority`: lower ones give way first "
-          "beyond their `least`, and their copies are queued in that class.");
+          "most. `priority`: lower ones give way first beyond their `least`, and their copies are "
+          "queued in that class.");
 }
 
 void bind_cache_options(nb::class_<CacheRef>& cache) {

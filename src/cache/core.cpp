@@ -232,8 +232,11 @@ void CacheCore::unpin(CacheEntry& entry, PinSlot* slot, bool own) {
 void TenantPins::let_go(const Block& block) noexcept {
   CacheCore& cache = *block.cache_;
   cache.pins().release(block);
+  auto* const slot = reinterpret_cast<PinSlot*>(block.budget_or_slot_);
+  const bool own = slot != nullptr && Readers::own(*slot);
+  if (own && cache.readers().unpin(*slot)) return;
   using Writing = Block::Writing;
-  if (block.writing_ == Writing::no) return cache.unpin(*block.entry_, nullptr, false);
+  if (block.writing_ == Writing::no) return cache.unpin(*block.entry_, slot, own);
   cache.end_write(*block.entry_, block.writing_ == Writing::has);
 }
 
@@ -285,7 +288,7 @@ Error CacheCore::why(const Block& block) const {
     case Refusal::no_space: break;
   }
   const NodeId node = state_.options.budgets[block.node_or_tenant_].first;
-  return without_space(state_.parts, node, block.extent_.length, block.refused_budget_);
+  return without_space(state_.parts, node, block.extent_.length, Bytes{block.budget_or_slot_});
 }
 
 bool for_blocks(ShardState& state, const Range& range, const ForBlock& then) {

@@ -156,6 +156,9 @@ class CacheCore {
   bool is_foreign(const AccessOptions& options) const;
   // In a writable cache, for an extent that continues into another stretch of `stretch` bytes.
   void refuse_across(const Extent& extent, Block& block, Bytes stretch);
+  // The tenant's Blocks have all that it may pin. Plans go on as after any access.
+  void refuse_pins(const Extent& extent, Block& block, const AccessOptions& options,
+                   TenantId tenant);
 
   bool invalidate(Extent extent);
   // The patience of one call is for all shards.

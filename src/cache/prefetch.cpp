@@ -178,7 +178,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   PrefetchPlan& plan = *item.plan;
   Space::Node& node = shard_.space.node(item.node);
   const std::uint64_t length = item.bytes.length;
-  if (length > node.budget) {
+  if (length > node.most(tenant_of(item))) {
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
@@ -237,9 +237,12 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   return &entry;
 }
 
+std::uint32_t Prefetcher::tenant_of(const PlanItem& item) const {
+  return number_of(shard_.accounts.owners.of(item.object, item.plan->options.tenant));
+}
+
 SpaceRequest Prefetcher::request_for(const PlanItem& item, const Range& bytes) const {
-  const std::uint32_t tenant =
-      number_of(shard_.accounts.owners.of(item.object, item.plan->options.tenant));
+  const std::uint32_t tenant = tenant_of(item);
   return {.node = item.node,
           .tenant = tenant,
           .extent = {item.object, bytes.offset, Bytes{bytes.length}},
@@ -276,7 +279,7 @@ std::uint64_t Prefetcher::run_from(const PlanItem& item, std::uint64_t most) con
   const PrefetchPlan& plan = *item.plan;
   const Space::Node& node = shard_.space.node(item.node);
   const std::uint64_t limit =
-      std::min({kMerged, node.budget / kMergedShare, most / 4, share_of(node) / 4});
+      std::min({kMerged, node.most(tenant_of(item)) / kMergedShare, most / 4, share_of(node) / 4});
   Range run = item.bytes;
   // One block would be dropped as a whole when a part of it is written.
   if (item.alone || shard_.options.writable) return run.length;

@@ -72,6 +72,7 @@ class Prefetcher {
   void reserve(const PlanItem& item, std::uint64_t bytes);
   void set_idle(PrefetchPlan& plan, bool idle);
   void take_back(const PlanItem& item, std::uint64_t bytes);
+  std::uint32_t tenant_of(const PlanItem& item) const;
   SpaceRequest request_for(const PlanItem& item, const Range& bytes) const;
   std::uint64_t run_from(const PlanItem& item, std::uint64_t most) const;
   Range block_of(const PlanItem& item, std::uint64_t run) const;

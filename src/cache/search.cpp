@@ -283,8 +283,8 @@ bool SpaceSearch::search_row(unsigned effort, std::optional<std::uint32_t> tenan
                                         ? shard_.candidates.choose(node_, *tenant, accept, effort)
                                         : shard_.candidates.choose(node_, accept, effort);
     if (found == nullptr) {
-      if (rows.effort > 0)
-        node_.search.offered += offered < effort ? kOffers * node_.frames.count() : offered;
+      const bool all = offered < effort && !tenant;
+      if (rows.effort > 0) node_.search.offered += all ? kOffers * node_.frames.count() : offered;
       return false;
     }
     if (!shard_.hits.may_go(space_.row_.frames, false)) {

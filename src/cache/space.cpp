@@ -146,14 +146,16 @@ bool Space::choose_victims(Node& node, std::uint32_t tenant) {
 
 bool Space::choose_victims_ahead(Node& node) {
   if (!node.last || node.counting) return false;
+  const auto is_low = [&](const Queue& queue) {
+    return !queue.scarce && !queue.victims.empty() &&
+           queue.victims.size() < most_victims(queue) / 4;
+  };
+  if (std::ranges::none_of(node.queues, is_low)) return false;  // turns() costs more
   const TenantTurns turns = node.turns();
   if (turns.count == 0) return false;
   const std::uint32_t tenant = *turns.begin();
   const Queue& queue = node.queues[tenant];
-  if (queue.scarce || queue.victims.empty() || queue.victims.size() >= most_victims(queue) / 4 ||
-      !pick_victims(node, tenant)) {
-    return false;
-  }
+  if (!is_low(queue) || !pick_victims(node, tenant)) return false;
   for (CacheEntry* victim : queue.victims) {
     if (!victim->has(CacheEntry::kCounted)) {
       victim->word.fetch_or(CacheEntry::kCounted | CacheEntry::kUncounted);

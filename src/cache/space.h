@@ -125,9 +125,13 @@ class Space {
     bool keeps(std::span<Frame* const> row) const {
       return tenants != nullptr && tenants->keeps(row);
     }
+    // Bytes that the tenant can have.
+    std::uint64_t most(std::uint32_t tenant) const {
+      return tenants == nullptr ? budget : tenants->most(tenant, budget);
+    }
     // Whether an empty memory would have space for a block of the tenant.
     bool may_hold(std::uint32_t tenant, std::uint64_t length) const {
-      return length <= (tenants == nullptr ? budget : tenants->most(tenant, budget));
+      return length <= most(tenant);
     }
     Queue& queue_of(const CacheEntry& entry) { return queues[entry.tenant]; }
     // The tenants whose blocks may be evicted for the one that asks, in this order.

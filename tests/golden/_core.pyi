@@ -1380,7 +1380,7 @@ class CacheTenant:
 
     def __init__(self, *, least: float = 0.0, most: float = 1.0, most_pinned: float = 1.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand') -> None:
         """
-        `least`: share of each budget that others cannot take. `most`: share that its copies fill at most. `most_pinned`: share of all budgets together that its blocks hold at most; with less than 1, its accesses take a lock. `priority`: lower ones give way first beyond their `least`, and their copies are queued in that class.
+        `least`: share of each budget that others cannot take. `most`: share that its copies fill at most. `most_pinned`: share of all budgets together that its blocks hold at most. `priority`: lower ones give way first beyond their `least`, and their copies are queued in that class.
         """
 
 class Cache:

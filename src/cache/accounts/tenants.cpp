@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "cache/structures/readers.h"
 #include "core/fail.h"
@@ -161,29 +162,23 @@ bool TenantPins::reserve(TenantId tenant, Bytes bytes) {
   return false;
 }
 
-Block TenantPins::refused(CacheCore& core, const Extent& extent, TenantId tenant) const {
+Error TenantPins::full(TenantId tenant, Bytes bytes) const {
   const Pins& pins = *pins_of(tenant);
-  Block block;
-  block.cache_ = &core;
-  block.extent_ = extent;
-  block.refusal_ = Block::Refusal::told;
-  block.refused_ = std::make_unique<Error>(
-      fail(ErrorCode::exhausted,
-           "tenant '{}' may not hold {} more: its Blocks have {} of at most {}; let Blocks go, or "
-           "give it more by CacheTenant::most_pinned",
-           pins.name, to_string(extent.length), to_string(Bytes{pins.bytes.load()}),
-           to_string(Bytes{most(pins)}))
-          .error());
-  return block;
+  return fail(ErrorCode::exhausted,
+              "tenant '{}' may not hold {} more: its Blocks have {} of at most {}; let Blocks go, "
+              "or give it more by CacheTenant::most_pinned",
+              pins.name, to_string(bytes), to_string(Bytes{pins.bytes.load()}),
+              to_string(Bytes{most(pins)}))
+      .error();
 }
 
-// A pin in a slot becomes a counted one, so that the release does not take its short way.
+// Its slot is hidden from the short way of Block::let_go(), which knows no tenant.
 void TenantPins::charge(Block& block, TenantId tenant) {
   if (block.entry_ == nullptr) {
     pins_of(tenant)->bytes -= block.extent_.length.value;
     return;
   }
-  if (block.slot_ != nullptr) block = block.clone();
+  block.budget_or_slot_ = reinterpret_cast<std::uintptr_t>(std::exchange(block.slot_, nullptr));
   block.node_or_tenant_ = static_cast<std::uint16_t>(tenant);
 }
 

@@ -126,15 +126,18 @@ class TenantPins {
   void set_budget(NodeId node, Bytes budget);
   // Reserves the bytes of a Block. False: they would be beyond the bound.
   bool reserve(TenantId tenant, Bytes bytes);
-  // A Block without a copy, which says so.
-  Block refused(CacheCore& core, const Extent& extent, TenantId tenant) const;
+  Error full(TenantId tenant, Bytes bytes) const;
+  // Bytes that its Blocks may have.
+  std::uint64_t most(TenantId tenant) const {
+    return bounds(tenant) ? most(*pins_of(tenant)) : ~std::uint64_t{0};
+  }
   // The Block counts until its release. Returns the reserved bytes if it has no copy.
   void charge(Block& block, TenantId tenant);
   // Counts a clone, which cannot be refused.
   void add(const Block& block);
   void release(const Block& block);
   // Releases a Block that counts. Defined in core.cpp.
-  [[gnu::cold, gnu::noinline]] static void let_go(const Block& block) noexcept;
+  [[gnu::noinline]] static void let_go(const Block& block) noexcept;
 
  private:
   struct Pins {

@@ -56,7 +56,7 @@ inline Block CacheShards::access(const Extent& extent, const AccessOptions& opti
   const bool in_one = cores_.size() == 1 || (longest_.load() == kCounted &&
                                              !stretches_.goes_on(extent) && !is_chunked(extent));
   // Made in place: moving it took 90 instructions of 418.
-  Block block = accounts_.pins.any() ? access_charged(extent, options)
+  Block block = accounts_.pins.any() ? access_charged(extent, options, in_one)
                 : in_one             ? of(extent).access(extent, options)
                                      : across();
   count(options.tenant, block);
@@ -122,6 +122,7 @@ class CacheAccess {
   bool find(const Extent& extent, Block& block);
 
   void refuse(const Extent& extent, Block& block, Error why);
+  void refuse_pins(const Extent& extent, Block& block, TenantId tenant);
 
  private:
   enum class Next : std::uint8_t { done, submit, elsewhere, again, grow, await_slab, wait };
@@ -310,6 +311,23 @@ void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch)
            "access smaller extents, or create the cache with one shard",
            to_string(extent.length), extent.offset, to_string(stretch))
           .error());
+}
+
+void CacheCore::refuse_pins(const Extent& extent, Block& block, const AccessOptions& options,
+                            TenantId tenant) {
+  CacheAccess(*this, options).refuse_pins(extent, block, tenant);
+  pump_.pump_if_due(true);
+}
+
+void CacheAccess::refuse_pins(const Extent& extent, Block& block, TenantId tenant) try {
+  {
+    const Locked lock(state_);
+    count_miss(extent);
+    ++state_.blocks.counts.refusals;
+  }
+  refuse(extent, block, core_.pins().full(tenant, extent.length));
+} catch (const std::bad_alloc&) {
+  refuse(extent, block, Block::Refusal::no_memory);
 }
 
 // The next step of a miss, done without the lock.
@@ -505,7 +523,7 @@ void CacheAccess::refuse_space(const SpaceRequest& request, Block& block) {
   using Refusal = Block::Refusal;
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
   block.node_or_tenant_ = request.node;
-  block.refused_budget_ = Bytes{node.budget};
+  block.budget_or_slot_ = node.budget;
 }
 
 // `equal_first`: a block of exactly the extent is likely.

@@ -111,7 +111,7 @@ Block::Block(Block&& other) noexcept
       extent_(std::exchange(other.extent_, {})),
       refused_(std::move(other.refused_)),
       waited_(std::exchange(other.waited_, Nanoseconds{0})),
-      refused_budget_(other.refused_budget_),
+      budget_or_slot_(other.budget_or_slot_),
       node_or_tenant_(other.node_or_tenant_),
       refusal_(std::exchange(other.refusal_, Refusal::none)),
       missing_(other.missing_),
@@ -142,8 +142,9 @@ Block Block::clone() const {
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   copy.refusal_ = refusal_;
   copy.node_or_tenant_ = node_or_tenant_;
-  copy.refused_budget_ = refused_budget_;
-  if (entry_ != nullptr) {
+  if (entry_ == nullptr) {
+    copy.budget_or_slot_ = budget_or_slot_;
+  } else {
     cache_->pin_again(*entry_);
     if (node_or_tenant_ != 0) cache_->pins().add(copy);
     copy.entry_ = entry_;

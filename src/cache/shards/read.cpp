@@ -35,7 +35,11 @@ Result<TenantId> CacheShards::tenant(std::string_view name) const {
 Status CacheShards::set_tenant(const Object& object, TenantId tenant) {
   HEADRACE_TRY_STATUS(cores_[0]->origin().check(kTheCache));
   if (number_of(tenant) > tenants_.size()) return Unexpected(foreign_tenant());
-  accounts_.owners.set(object.id(), tenant);
+  try {
+    accounts_.owners.set(object.id(), tenant);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
   return {};
 }
 
@@ -47,15 +51,23 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
 }
 
 // An access in a cache with a tenant that has a bound on its pins.
-Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options) {
+// `in_one`: one shard has all that it needs.
+Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options, bool in_one) {
   TenantPins& pins = accounts_.pins;
-  const TenantId tenant = accounts_.owners.of(extent.object, options.tenant);
-  const bool bound = pins.bounds(tenant);
-  if (bound && !pins.reserve(tenant, extent.length)) {
-    return pins.refused(of(extent), extent, tenant);
-  }
+  const TenantId tenant = tenant_of(extent.object, options.tenant);
+  CacheCore& own = in_one ? of(extent) : of(to_fetch(extent));
+  // Accesses that pin nothing, or that the shard refuses in any case, reserve nothing.
+  const bool bound = pins.bounds(tenant) && here() && extent.valid() && extent.length > 0_B &&
+                     !own.is_foreign(options);
   Block block;
-  {
+  if (bound && !pins.reserve(tenant, extent.length)) {
+    own.refuse_pins(extent, block, options, tenant);
+    use_elsewhere(own, extent, options);
+    return block;
+  }
+  if (in_one) {
+    own.access({&extent, 1}, {&block, 1}, options, nullptr);
+  } else {
     Started all;
     access_across(extent, block, options, all);
   }
@@ -82,8 +94,13 @@ void CacheShards::access_across(const Extent& extent, Block& block, const Access
   } else {
     own.access({&extent, 1}, {&block, 1}, options, &all);
   }
+  use_elsewhere(own, extent, options);
+}
+
+// Plans of the other stretches: their items may lie in this extent.
+void CacheShards::use_elsewhere(const CacheCore& own, const Extent& extent,
+                                const AccessOptions& options) {
   if (!stretches_.goes_on(extent) && &of(extent) == &own) return;
-  // Plans of the other stretches: their items may lie in this extent.
   const Range range = range_of(extent);
   any_shard(range.object, stretches_.number(range.offset), stretches_.number(range.end() - 1),
             [&](CacheCore& core) {
@@ -129,6 +146,7 @@ class Grid {
         next_(range.offset / cell_),
         end_((range.end() - 1) / cell_ + 1) {}
 
+  std::uint64_t largest() const { return most_ * cell_; }  // bytes of a block
   bool done() const { return next_ >= end_; }
   // Requires: not done().
   Extent next() {
@@ -208,13 +226,15 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
   }
   if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
   if (to.empty()) return {};
-  const TenantId tenant = accounts_.owners.of(from.object, options.access.tenant);
+  const TenantId tenant = tenant_of(from.object, options.access.tenant);
   const Priority priority = priority_for(tenants_, number_of(tenant), options.access.priority);
   Grid grid(from, options);
   std::array<Extent, kAhead> extents;
   std::array<Block, kAhead> blocks;  // a ring
+  const std::uint64_t may_hold = accounts_.pins.most(tenant) / grid.largest();
+  const std::size_t ahead = std::clamp<std::uint64_t>(may_hold, 1, kAhead);
   std::size_t first = 0;
-  for (; first < kAhead && !grid.done(); ++first) extents[first] = grid.next();
+  for (; first < ahead && !grid.done(); ++first) extents[first] = grid.next();
   access(std::span(extents).first(first), std::span(blocks).first(first), options.access);
   for (std::size_t i = 0; first > 0; i = (i + 1) % first) {
     Block& block = blocks[i];

@@ -32,6 +32,7 @@ class CacheTenantsTest : public testing::Test {
           auto options = chain.empty() ? shared_by({}) : chain_of(kBudget, chain);
           options.cache.tenants = std::move(tenants);
           options.fake.max_in_flight = 2;
+          options.observe = false;  // so that slots hold pins
           return options;
         }()) {}
   static std::vector<CacheTenant> two() {
@@ -228,6 +229,13 @@ TEST_F(CacheTenantWithoutSpaceTest, Access_ReadsTheSourceOrABlockOfOthers) {
   EXPECT_TRUE(rig.cache->access(block(0), by("a")).hit());
 }
 
+TEST_F(CacheTenantsTest, PlanOfATenant_PassesOverWhatIsBeyondItsMost) {
+  const std::vector<Extent> extents{source.at(0, 5 * kShared), block(8), block(9)};
+  const Prefetch plan = rig.cache->prefetch(extents, by_plan("b"));
+  rig.settle();
+  EXPECT_TRUE(has(8) && has(9));
+}
+
 class CacheTenantPriorityTest : public CacheTenantsTest {
  protected:
   CacheTenantPriorityTest()
@@ -290,14 +298,38 @@ TEST_F(CacheTenantPinsTest, AccessBeyondTheBound_HasNoCopyUntilARelease) {
 TEST_F(CacheTenantPinsTest, RefusedAndFailedAccesses_HoldNothing) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(rig.cache->access(source.at(0, 5 * kShared), by("b")).state(), BlockState::absent);
-    EXPECT_EQ(rig.cache->access({&source.object(), ~0ULL, 1_B}, by("b")).state(),
-              BlockState::absent);
+    const Block wrong = rig.cache->access({&source.object(), ~0ULL, Bytes{kBudget}}, by("b"));
+    EXPECT_EQ(wrong.wait().error().code, ErrorCode::invalid);
     (void)rig.cache->access(source.at(0, 0), by("b"));
   }
   std::vector<Block> held;
   for (std::uint64_t i = 0; i < 4; ++i) held.push_back(rig.cache->access(block(i), by("b")));
   rig.settle();
   EXPECT_EQ(held[3].state(), BlockState::ready);
+}
+
+TEST_F(CacheTenantPinsTest, PlanOfRefusedAccesses_GoesOn) {
+  std::vector<Block> held;
+  for (std::uint64_t i = 100; i < 104; ++i) held.push_back(rig.cache->access(block(i), by("b")));
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 8; ++i) extents.push_back(block(i));
+  const Prefetch plan = rig.cache->prefetch(extents, {.window = Bytes{2 * kShared}});
+  for (const Extent& extent : extents) {
+    rig.settle();
+    (void)rig.cache->access(extent, {.plan = &plan, .tenant = by("b").tenant});
+  }
+  EXPECT_EQ(plan.progress().used, 8u);
+  EXPECT_EQ(plan.progress().started, 8u);
+  EXPECT_EQ(rig.cache->stats().refusals, 8u);
+}
+
+TEST_F(CacheTenantPinsTest, ReadOfManyBlocks_PinsNoMoreThanTheBound) {
+  std::vector<std::byte> bytes(12 * kShared);
+  const Extent all = source.at(0, bytes.size());
+  ASSERT_TRUE(rig.cache->read(all, bytes, {.block = Bytes{kShared}, .access = by("b")}));
+  EXPECT_TRUE(source.equals(all, bytes));
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_EQ(used(2), 12u);
 }
 
 // Two memories, of 16 and 32 blocks.
@@ -338,6 +370,28 @@ TEST_F(CacheTenantsInAChainTest, BlockThatIsPromoted_StaysItsTenants) {
   EXPECT_EQ(used(1), before);
   EXPECT_EQ(used(2), 0u);
   EXPECT_EQ(rig.cache->stats().tenants[1].bytes_pinned, 0_B);
+}
+
+// The order of b offers a part of its blocks in each search.
+TEST(CacheTenantSearchTest, FewPinnedBlocksOfATenant_DoNotEndTheSearchAmongOthers) {
+  constexpr std::uint64_t kBlocks = 400;
+  Source source(kShared * (kBlocks + 1));
+  auto options = shared_by({{.name = "a"}, {.name = "b"}});
+  options.budget = Bytes{kBlocks * kShared};
+  CacheRig rig(options);
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    const AccessOptions by{.tenant = *rig.cache->tenant(i < 2 ? "a" : "b")};
+    Block block = rig.cache->access(source.at(i * kShared, kShared), by);
+    if (i < kBlocks - 8) held.push_back(std::move(block));
+    rig.settle();
+  }
+  const auto found = [&] {
+    return rig.cache->access(source.at(kBlocks * kShared, kShared)).state() != BlockState::absent;
+  };
+  int tries = 0;
+  while (tries < 20 && !found()) ++tries;
+  EXPECT_LT(tries, 20);
 }
 
 // Dirty blocks of a tenant at its most go back to their source.
