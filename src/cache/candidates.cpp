@@ -57,9 +57,10 @@ void Candidates::leave(CacheEntry& entry, bool evicted) {
 }
 
 void Candidates::sort(CacheEntry& entry) {
+  const bool used_up = entry.by_next_use != 0 && NextUses::is_at(entry, std::nullopt);
   leave(entry, false);
   const bool again = entry.visited || entry.again != 0;
-  enter(entry, again ? Use::again : entry.by_prefetch != 0 ? Use::used_up : Use::fresh);
+  enter(entry, again ? Use::again : used_up || entry.by_prefetch != 0 ? Use::used_up : Use::fresh);
 }
 
 void Candidates::sort_again() {

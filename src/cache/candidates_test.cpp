@@ -292,6 +292,7 @@ class CandidatesOrderTest : public ::testing::Test {
 
 TEST_F(CandidatesOrderTest, PinnedBlocks_AreNotOfferedUntilTheirRelease) {
   CacheEntry& pinned = add(Use::used_up);
+  pinned.by_prefetch = 0;  // by Keep::shorter
   for (int i = 0; i < 3000; ++i) add(Use::used_up);
   for (CacheEntry& entry : entries_) entry.pins = 1;
   CacheEntry& last = add(Use::used_up);
@@ -302,6 +303,7 @@ TEST_F(CandidatesOrderTest, PinnedBlocks_AreNotOfferedUntilTheirRelease) {
   EXPECT_EQ(choose(any, 8), nullptr);
   EXPECT_EQ(offered_, 1u);
   pinned.pins = 0;
+  add(Use::fresh);
   candidates().unpinned(pinned);
   EXPECT_EQ(choose(any, 8), &pinned);
   EXPECT_EQ(offered_, 2u);

@@ -128,7 +128,7 @@ bool Prefetcher::grants(const PlanItem& item, std::uint64_t bytes) {
   const PrefetchPlan& plan = *item.plan;
   Space::Node& node = shard_.space.node(item.node);
   const std::uint64_t half = node.budget / 2;
-  const bool own = plan.ahead == 0 || plan.ahead + bytes <= share_of(node);
+  const bool own = plan.ahead == 0 || plan.ahead + plan.around + bytes <= share_of(node);
   if (!own && node.reserved > 0) return false;
   const auto fits = [&] {
     return node.planned + node.reserved + bytes <= (own ? node.budget : half);
@@ -191,7 +191,7 @@ CacheEntry* Prefetcher::start_item(PlanItem& item, bool may_grow, CacheEntry*& s
   CacheEntry* const found = shard_.hits.find(item.bytes);
   const std::uint64_t run = found != nullptr ? length : run_from(item, most);
   if (plan.holds(item, run, most)) return nullptr;
-  const std::uint64_t more = found == nullptr ? block_of(item, run).length : length;
+  const std::uint64_t more = found == nullptr ? block_of(item, run).length : found->length.load();
   if (!grants(item, found != nullptr && found->planned > 0 ? 0 : more)) return nullptr;
   if (found != nullptr && found->detached != 0) return nullptr;  // take_back() dropped it
   plan.touched = shard_.mover.clock().now();
@@ -250,7 +250,8 @@ SpaceRequest Prefetcher::request_for(const PlanItem& item, const Range& bytes) c
           .priority = priority_for(shard_.options.tenants, tenant, Priority::prefetch)};
 }
 
-// The item, and those behind it that lie in its block, up to the limit.
+// The item, and those behind it that lie in its block, up to the limit. The last one, which is used
+// last, protects the rest of the block.
 void Prefetcher::adopt_all(PlanItem& item, CacheEntry& entry, std::uint64_t most) {
   adopt(item, entry);
   PrefetchPlan& plan = *item.plan;
@@ -262,6 +263,10 @@ void Prefetcher::adopt_all(PlanItem& item, CacheEntry& entry, std::uint64_t most
       break;
     }
     adopt(next, entry);
+    std::uint32_t& around = plan.items[i - 1].around;
+    const auto own = std::min<std::uint64_t>(around, next.bytes.length);
+    next.around = std::exchange(around, 0) - static_cast<std::uint32_t>(own);
+    plan.around -= own;
   }
 }
 
@@ -318,6 +323,9 @@ void Prefetcher::adopt(PlanItem& item, CacheEntry& entry) {
   ++plan.progress.started;
   if (entry.planned == 0) shard_.candidates.leave(entry, false);
   if (entry.planned++ > 0) return;
+  constexpr std::uint64_t kMost = ~std::uint32_t{0};
+  item.around = static_cast<std::uint32_t>(std::min(entry.length - item.bytes.length, kMost));
+  plan.around += item.around;
   shard_.space.node(entry.node).planned += entry.length;
 }
 
@@ -336,6 +344,7 @@ void Prefetcher::let_go(PlanItem& item, PlanItem::State state) {
   }
   if (entry != nullptr) {
     plan.ahead -= item.bytes.length;
+    plan.around -= std::exchange(item.around, 0);
     unprotect(*entry, state);
   }
   // Other plans may wait for its share.

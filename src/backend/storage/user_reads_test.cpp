@@ -273,6 +273,21 @@ TEST_F(UserSourceTest, AccessesAndPlansInAChunk_ReadItOnce) {
   }
 }
 
+// The other half of the budget is for blocks in use.
+TEST_F(UserSourceTest, PlanOfAnExtentInEachChunk_ProtectsHalfOfTheBudget) {
+  const auto all = cache({.shards = 1});
+  Scripted chunked(128_KiB * 40, source.node(), 128_KiB);
+  const Strided first{&chunked, 0, 4096_B, Bytes{128_KiB}.value, 40};
+  const Prefetch plan = all->prefetch(first);
+  EXPECT_EQ(plan.progress().started, 16u);
+  for (std::uint64_t i = 0; i < first.count; ++i) {
+    const Block block = all->access({&chunked, i * first.stride, 4096_B}, {.plan = &plan});
+    ASSERT_TRUE(block.wait());
+    EXPECT_LE(plan.progress().started - plan.progress().used, 16u);
+  }
+  EXPECT_EQ(chunked.chunks, first.count);
+}
+
 // Also a chunk that no number of bytes can hold.
 TEST_F(UserSourceTest, ChunksAboveEachBudget_LeaveTheExtent) {
   for (const std::size_t shards : {1, 4}) {

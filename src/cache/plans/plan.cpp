@@ -217,7 +217,8 @@ void PrefetchPlan::remove(PlanItem& item) {
                                                &std::pair<ObjectId, std::size_t>::first);
   --object->second;
   --left_;
-  if (!std::exchange(item.indexed, false)) return;
+  if (!item.indexed) return;
+  item.indexed = false;
   index.remove(item);
   PlanItem* later = item.repeat;
   while (later != nullptr && later->state == PlanItem::State::over) later = later->repeat;

@@ -45,8 +45,9 @@ struct PlanItem {
   CacheEntry* entry = nullptr;  // that it protects; set while started
   std::uint16_t node = 0;       // index of the node in the cache
   State state = State::pending;
-  bool indexed = false;
-  bool alone = false;  // not fetched with its neighbours, since that failed
+  bool indexed : 1 = false;
+  bool alone : 1 = false;    // not fetched with its neighbours, since that failed
+  std::uint32_t around = 0;  // bytes of its block that it protects besides its own
 
   Range range() const { return bytes; }
   Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }
@@ -118,6 +119,7 @@ struct PrefetchPlan {
   std::size_t oldest = 0;       // all items before it are over
   std::size_t started_end = 0;  // no item from it on is started
   std::uint64_t ahead = 0;      // bytes of started items
+  std::uint64_t around = 0;     // bytes around them, in their blocks
   std::uint64_t furthest = 0;   // end position of the furthest item used
   std::uint64_t begin = 0;      // position to which the consumer jumped; items before are over
   // The pending item that the limit keeps from starting, with how many bytes it would start, and at
