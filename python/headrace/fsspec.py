@@ -78,7 +78,8 @@ class HeadraceFileSystem(ChainedFileSystem):
         if fs is not None and target_protocol is not None:
             raise ValueError("fs= and target_protocol= are both given; give one")
         self.fs = fs or fsspec.filesystem(target_protocol or "file", **(target_options or {}))
-        self.is_local = isinstance(self.fs, LocalFileSystem)
+        # A subclass may decrypt or unpack what it opens.
+        self.is_local = type(self.fs) is LocalFileSystem
         self._remote = RemoteFiles(_caches, self.fs, _name(self.fs))
         below = self.fs._strip_protocol
         # An attribute of the instance, because it asks the file system below.

@@ -12,6 +12,7 @@ Paths and file systems are those of headrace.fsspec. Needs pyarrow.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,10 @@ def scan(
     Errors: FileNotFoundError; OSError: not read, or a local file that changed since the scan began;
     pyarrow.ArrowInvalid: no Parquet file, or a damaged one; InvalidError: no such column.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path is of {type(path)}; give a path or URL")
+    if isinstance(columns, str):
+        raise TypeError(f"columns is {columns!r}; give a list of names")
     fs, path = (filesystem, path) if filesystem is not None else url_to_fs(path)
     with watched(fs, path) as check, fs.open(path) as source:
         # pyarrow need not buffer: the cache does.

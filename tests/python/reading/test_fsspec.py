@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import pickle
@@ -21,6 +22,7 @@ import fsspec
 import pytest
 from compare_readers import FaultyFileSystem
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 import headrace
@@ -271,6 +273,13 @@ def test_it_goes_to_other_processes(tmp_path: Path) -> None:
         assert pool.map(fs.cat_file, [str(path)] * 4) == [b"0123456789"] * 4
 
 
+class UpperFileSystem(LocalFileSystem):
+    """Its files are not the kernel's, though its class says so."""
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        return io.BytesIO(Path(path).read_bytes().upper())
+
+
 def test_urls_name_what_is_below(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"local")
@@ -286,6 +295,8 @@ def test_urls_name_what_is_below(tmp_path: Path) -> None:
     assert fsspec.open_files(f"headrace://{tmp_path}/*")[0].path == str(path)
     with fsspec.open(f"headrace://{path}", "rt") as file:
         assert file.read() == "local"
+    upper = headrace.fsspec.HeadraceFileSystem(fs=UpperFileSystem())
+    assert upper.cat_file(str(path)) == upper.open(str(path)).read() == b"LOCAL"
 
 
 def test_what_it_does_not_read_the_file_system_below_does(tmp_path: Path) -> None:

@@ -95,6 +95,10 @@ def test_scan_takes_each_byte_once(tmp_path: Path) -> None:
 
 
 def test_scan_of_bad_input_is_an_error(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="give a path or URL"):
+        next(parquet.scan(io.BytesIO()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="give a list of names"):
+        next(parquet.scan(str(path), "ab"))
     with pytest.raises(FileNotFoundError):
         list(parquet.scan(str(tmp_path / "absent")))
     with pytest.raises((IndexError, OSError, pyarrow.ArrowInvalid)):
