@@ -55,14 +55,16 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
 // `in_one`: one shard has all that it needs.
 Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options, bool in_one) {
   TenantPins& pins = accounts_.pins;
-  const TenantId tenant = tenant_of(extent.object, options.tenant);
+  const TenantId tenant =
+      here() ? accounts_.owners.of(extent.object, options.tenant) : options.tenant;
   CacheCore& own = in_one ? of(extent) : of(to_fetch(extent));
   // Accesses that pin nothing, or that the shard refuses in any case, reserve nothing.
   const bool bound = pins.bounds(tenant) && here() && extent.valid() && extent.length > 0_B &&
                      !own.is_foreign(options);
   Block block;
   if (bound && !pins.reserve(tenant, extent.length)) {
-    own.refuse_pins(extent, block, options, tenant);
+    own.refuse(extent, block, pins.full(tenant, extent.length));
+    own.use(range_of(extent), options);  // its plan goes on
     use_elsewhere(own, extent, options);
     return block;
   }
@@ -84,7 +86,13 @@ void CacheShards::access_across(const Extent& extent, Block& block, const Access
   CacheCore& own = of(fetched);
   if (extent.valid() && may_change(extent) && extent.length.value > 0 &&
       stretches_.goes_on(extent)) {
-    return own.refuse_across(extent, block, Bytes{stretches_.bytes()});
+    return own.refuse(
+        extent, block,
+        fail(ErrorCode::invalid,
+             "the {} at offset {} cross a multiple of {}, where the shards of a writable cache "
+             "meet; access smaller extents, or set CacheOptions::shards to 1",
+             to_string(extent.length), extent.offset, to_string(Bytes{stretches_.bytes()}))
+            .error());
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
     return own.access({&extent, 1}, {&block, 1}, options, &all);
@@ -239,7 +247,8 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
   }
   if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
   if (to.empty()) return {};
-  const TenantId tenant = tenant_of(from.object, options.access.tenant);
+  const TenantId tenant =
+      here() ? accounts_.owners.of(from.object, options.access.tenant) : options.access.tenant;
   const Priority priority = priority_for(tenants_, number_of(tenant), options.access.priority);
   Grid grid(from, options);
   std::array<Extent, kAhead> extents;

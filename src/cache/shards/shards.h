@@ -114,10 +114,6 @@ class CacheShards {
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
   Block access_charged(const Extent& extent, const AccessOptions& options, bool in_one);
-  // The tenant of an access. In a child of fork() a change of the table may be half done for ever.
-  TenantId tenant_of(const Object* object, TenantId named) const {
-    return here() ? accounts_.owners.of(object, named) : named;
-  }
   void use_elsewhere(const CacheCore& own, const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
   void note_length(Bytes length);
