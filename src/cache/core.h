@@ -154,11 +154,8 @@ class CacheCore {
   void use(const Range& range, const AccessOptions& options);
   // Whether the access names a plan of another cache.
   bool is_foreign(const AccessOptions& options) const;
-  // In a writable cache, for an extent that continues into another stretch of `stretch` bytes.
-  void refuse_across(const Extent& extent, Block& block, Bytes stretch);
-  // The tenant's Blocks have all that it may pin. Plans go on as after any access.
-  void refuse_pins(const Extent& extent, Block& block, const AccessOptions& options,
-                   TenantId tenant);
+  // Makes a Block without a copy, which tells why. `exhausted` counts as a miss and a refusal.
+  void refuse(const Extent& extent, Block& block, Error why);
 
   bool invalidate(Extent extent);
   // The patience of one call is for all shards.

@@ -24,7 +24,7 @@ class ObjectTenants {
  public:
   // TenantId{}: nobody's. Throws bad_alloc, and then has changed nothing.
   void set(ObjectId object, TenantId tenant);
-  // The tenant of an access that names `named`.
+  // The tenant of an access that names `named`. Not for a child of fork(): may wait for ever.
   TenantId of(const Object* object, TenantId named) const {
     if (named != TenantId{} || object == nullptr || table_.load() == nullptr) return named;
     return find(object->id());

@@ -122,7 +122,6 @@ class CacheAccess {
   bool find(const Extent& extent, Block& block);
 
   void refuse(const Extent& extent, Block& block, Error why);
-  void refuse_pins(const Extent& extent, Block& block, TenantId tenant);
 
  private:
   enum class Next : std::uint8_t { done, submit, elsewhere, again, grow, await_slab, wait };
@@ -303,31 +302,13 @@ void CacheAccess::serve_write(const Extent& extent, Block& block) {
   (void)state_.blocks.use(*entry, extent, options_);
 }
 
-void CacheCore::refuse_across(const Extent& extent, Block& block, Bytes stretch) {
-  CacheAccess(*this, {}).refuse(
-      extent, block,
-      fail(ErrorCode::invalid,
-           "the {} at offset {} cross a multiple of {}, where the shards of a writable cache meet; "
-           "access smaller extents, or create the cache with one shard",
-           to_string(extent.length), extent.offset, to_string(stretch))
-          .error());
-}
-
-void CacheCore::refuse_pins(const Extent& extent, Block& block, const AccessOptions& options,
-                            TenantId tenant) {
-  CacheAccess(*this, options).refuse_pins(extent, block, tenant);
-  pump_.pump_if_due(true);
-}
-
-void CacheAccess::refuse_pins(const Extent& extent, Block& block, TenantId tenant) try {
-  {
+void CacheCore::refuse(const Extent& extent, Block& block, Error why) {
+  if (why.code == ErrorCode::exhausted) {
     const Locked lock(state_);
-    count_miss(extent);
+    ++state_.blocks.counts.misses;
     ++state_.blocks.counts.refusals;
   }
-  refuse(extent, block, core_.pins().full(tenant, extent.length));
-} catch (const std::bad_alloc&) {
-  refuse(extent, block, Block::Refusal::no_memory);
+  CacheAccess(*this, {}).refuse(extent, block, std::move(why));
 }
 
 // The next step of a miss, done without the lock.

@@ -54,14 +54,16 @@ Result<std::vector<CacheCurvePoint>> CacheShards::miss_ratio_curve() const {
 // `in_one`: one shard has all that it needs.
 Block CacheShards::access_charged(const Extent& extent, const AccessOptions& options, bool in_one) {
   TenantPins& pins = accounts_.pins;
-  const TenantId tenant = tenant_of(extent.object, options.tenant);
+  const TenantId tenant =
+      here() ? accounts_.owners.of(extent.object, options.tenant) : options.tenant;
   CacheCore& own = in_one ? of(extent) : of(to_fetch(extent));
   // Accesses that pin nothing, or that the shard refuses in any case, reserve nothing.
   const bool bound = pins.bounds(tenant) && here() && extent.valid() && extent.length > 0_B &&
                      !own.is_foreign(options);
   Block block;
   if (bound && !pins.reserve(tenant, extent.length)) {
-    own.refuse_pins(extent, block, options, tenant);
+    own.refuse(extent, block, pins.full(tenant, extent.length));
+    own.use(range_of(extent), options);  // its plan goes on
     use_elsewhere(own, extent, options);
     return block;
   }
@@ -83,7 +85,13 @@ void CacheShards::access_across(const Extent& extent, Block& block, const Access
   CacheCore& own = of(fetched);
   if (extent.valid() && may_change(extent) && extent.length.value > 0 &&
       stretches_.goes_on(extent)) {
-    return own.refuse_across(extent, block, Bytes{stretches_.bytes()});
+    return own.refuse(
+        extent, block,
+        fail(ErrorCode::invalid,
+             "the {} at offset {} cross a multiple of {}, where the shards of a writable cache "
+             "meet; access smaller extents, or create the cache with one shard",
+             to_string(extent.length), extent.offset, to_string(Bytes{stretches_.bytes()}))
+            .error());
   }
   if (!here() || !extent.valid() || extent.length.value == 0 || own.is_foreign(options)) {
     return own.access({&extent, 1}, {&block, 1}, options, &all);
@@ -128,6 +136,13 @@ constexpr std::size_t kAhead = 16;
 constexpr std::uint64_t kCell = 64 << 10;
 // How long until AccessOptions::stop is asked again.
 constexpr Nanoseconds kTurn = std::chrono::milliseconds{50};
+
+// The bytes of the chunks that are fetched as a whole, in blocks up to `largest`. Requires: an
+// object.
+std::uint64_t unit_of(const Strided& extents, std::uint64_t largest) {
+  const std::uint64_t chunk = chunk_of(extents.object);
+  return chunk > largest ? 1 : chunk;
+}
 
 // The bytes of a cell: `least`, or as many whole chunks, at least one.
 std::uint64_t cell_of(const Object& object, std::uint64_t least) {
@@ -226,7 +241,8 @@ Status CacheShards::read(const Extent& from, std::span<std::byte> to, const Read
   }
   if (options.block == Bytes{0}) return fail(ErrorCode::invalid, "blocks of 0 bytes");
   if (to.empty()) return {};
-  const TenantId tenant = tenant_of(from.object, options.access.tenant);
+  const TenantId tenant =
+      here() ? accounts_.owners.of(from.object, options.access.tenant) : options.access.tenant;
   const Priority priority = priority_for(tenants_, number_of(tenant), options.access.priority);
   Grid grid(from, options);
   std::array<Extent, kAhead> extents;
@@ -290,12 +306,6 @@ Prefetch CacheShards::prefetch(std::span<const Extent> extents, const PrefetchOp
   return plan;
 }
 
-// The bytes of the chunks that are fetched as a whole. Requires: an object.
-std::uint64_t CacheShards::unit_of(const Strided& extents) const {
-  const std::uint64_t chunk = chunk_of(extents.object);
-  return chunk > largest_.load() ? 1 : chunk;
-}
-
 // The number of extents that lie in their object, and that one shard of a writable cache can hold.
 // Together they have at most 2^63 bytes, so that sums of a position and a window do not overflow.
 std::uint64_t CacheShards::count_valid(const Strided& extents) {
@@ -303,7 +313,7 @@ std::uint64_t CacheShards::count_valid(const Strided& extents) {
   const Extent first{extents.object, extents.offset, extents.length};
   if (!first.valid() || length == 0 || extents.stride == 0) return 0;
   const std::uint64_t stretch = stretches_.bytes();
-  const std::uint64_t unit = unit_of(extents);
+  const std::uint64_t unit = unit_of(extents, largest_);
   const bool aligned = extents.offset % length == 0 && extents.stride % length == 0 &&
                        stretch % length == 0 && unit == 1;
   if (cores_.size() > 1 && !aligned) {
@@ -323,7 +333,7 @@ Prefetch CacheShards::prefetch(const Strided& extents, const PrefetchOptions& op
   valid.count = count_valid(extents);
   Prefetch::Progress progress{.planned = extents.count, .invalid = extents.count - valid.count};
   const PrefetchOptions own = of_shard(options);
-  const std::uint64_t unit = valid.count == 0 ? 1 : unit_of(valid);
+  const std::uint64_t unit = valid.count == 0 ? 1 : unit_of(valid, largest_);
   const std::size_t first =
       valid.count == 0 ? 0 : shard_for({valid.object, valid.offset, valid.length});
   for (std::size_t i = 0; i < stretches_.shards(); ++i) {

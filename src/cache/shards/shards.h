@@ -110,15 +110,10 @@ class CacheShards {
   void note(const Extent& extent);
   Block access_counted(const Extent& extent, const AccessOptions& options);
   Block access_charged(const Extent& extent, const AccessOptions& options, bool in_one);
-  // The tenant of an access. In a child of fork() a change of the table may be half done for ever.
-  TenantId tenant_of(const Object* object, TenantId named) const {
-    return here() ? accounts_.owners.of(object, named) : named;
-  }
   void use_elsewhere(const CacheCore& own, const Extent& extent, const AccessOptions& options);
   void count(TenantId tenant, const Block& block);
   void note_length(Bytes length);
   PrefetchOptions of_shard(PrefetchOptions options) const;
-  std::uint64_t unit_of(const Strided& extents) const;
   std::uint64_t count_valid(const Strided& extents);
   void access_across(const Extent& extent, Block& block, const AccessOptions& options,
                      Started& all);

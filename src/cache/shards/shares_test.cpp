@@ -372,28 +372,6 @@ TEST_F(CacheTenantsInAChainTest, BlockThatIsPromoted_StaysItsTenants) {
   EXPECT_EQ(rig.cache->stats().tenants[1].bytes_pinned, 0_B);
 }
 
-// The order of b offers a part of its blocks in each search.
-TEST(CacheTenantSearchTest, FewPinnedBlocksOfATenant_DoNotEndTheSearchAmongOthers) {
-  constexpr std::uint64_t kBlocks = 400;
-  Source source(kShared * (kBlocks + 1));
-  auto options = shared_by({{.name = "a"}, {.name = "b"}});
-  options.budget = Bytes{kBlocks * kShared};
-  CacheRig rig(options);
-  std::vector<Block> held;
-  for (std::uint64_t i = 0; i < kBlocks; ++i) {
-    const AccessOptions by{.tenant = *rig.cache->tenant(i < 2 ? "a" : "b")};
-    Block block = rig.cache->access(source.at(i * kShared, kShared), by);
-    if (i < kBlocks - 8) held.push_back(std::move(block));
-    rig.settle();
-  }
-  const auto found = [&] {
-    return rig.cache->access(source.at(kBlocks * kShared, kShared)).state() != BlockState::absent;
-  };
-  int tries = 0;
-  while (tries < 20 && !found()) ++tries;
-  EXPECT_LT(tries, 20);
-}
-
 // Dirty blocks of a tenant at its most go back to their source.
 TEST(CacheTenantWritesTest, TenantAtItsMost_WritesItsBlocksBack) {
   Source source(kShared * 100);
