@@ -257,6 +257,28 @@ TEST_F(CandidatesTest, NewPlan_KeepsTheBlocksThatItNames) {
   EXPECT_LE(reads() - before, 48u - 28u) << "half of the cache is theirs";
 }
 
+// More are released than can be offered as victims at once.
+TEST_F(CandidatesTest, ReleasedBlocksForOneUse_GoBeforeOthers) {
+  CacheRig& rig = make(320);
+  const std::vector<std::size_t> kept{0, 1, 2, 3, 4, 5, 6, 7};
+  for (const Extent& extent : plan_of(kept)) use(extent, nullptr);
+  std::vector<Block> held;
+  for (std::uint64_t i = 8; i < 308; ++i) {
+    held.push_back(rig.cache->access(source_.at(i * kUse, kUse), {.keep = Keep::shorter}));
+  }
+  rig.settle();
+  std::vector<std::size_t> others(13);
+  std::iota(others.begin(), others.end(), 308U);
+  for (const Extent& extent : plan_of(others)) use(extent, nullptr);  // the last one evicts one
+  held.clear();
+  others.resize(290);
+  std::iota(others.begin(), others.end(), 400U);
+  for (const Extent& extent : plan_of(others)) use(extent, nullptr);
+  const std::size_t before = reads();
+  for (const Extent& extent : plan_of(kept)) use(extent, nullptr);
+  EXPECT_LE(reads() - before, 1u);
+}
+
 // Blocks without frames in a shard of their own.
 class CandidatesOrderTest : public ::testing::Test {
  protected:

@@ -55,7 +55,8 @@ Status TenantShares::check(const std::vector<CacheTenant>& tenants) {
   }
   constexpr double kRounding = 1e-9;
   if (sum <= 1 + kRounding) return {};
-  return fail(ErrorCode::invalid, "the tenants' `least` add up to {:.4}; give at most 1 in all", sum);
+  return fail(ErrorCode::invalid, "the tenants' `least` add up to {:.4}; give at most 1 in all",
+              sum);
 }
 
 std::int64_t TenantShares::beyond_least(std::uint32_t number) const {

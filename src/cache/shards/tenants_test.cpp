@@ -52,6 +52,28 @@ TEST_P(ShardedTenantsTest, EachAccess_CountsOnceForItsTenant) {
   EXPECT_EQ(tenants[1].bytes_pinned, 16_KiB);
 }
 
+// Plans join small extents, so that blocks of tenants differ in size.
+TEST(TenantPriorityTest, LargerBlocksOfALowerPriority_GoFirst) {
+  CacheRig rig(
+      {.cache = {.tenants = {{.name = "low", .priority = Priority::prefetch}, {.name = "a"}}},
+       .budget = 1_MiB,
+       .observe = false});
+  const Source source(4 << 20);
+  const auto fill = [&](const char* tenant, std::uint64_t begin, std::uint64_t length) {
+    for (std::uint64_t at = 0; at < 512 << 10; at += length) {
+      (void)rig.cache->access(source.at(begin + at, length),
+                              {.tenant = *rig.cache->tenant(tenant)});
+      rig.settle();
+    }
+  };
+  fill("a", 0, 4096);
+  fill("low", 1 << 20, 16384);
+  fill("a", 2 << 20, 4096);
+  const std::vector<CacheStats::Tenant> tenants = rig.cache->stats().tenants;
+  EXPECT_LE(tenants[1].bytes_used, 32_KiB);
+  EXPECT_EQ(tenants[2].evictions, 0u);
+}
+
 // Four blocks in a loop: LRU hits three of four times if it has space for them.
 TEST(CacheCurveTest, Loop_NeedsItsBytes) {
   for (const std::size_t shards : {1, 4}) {
