@@ -281,9 +281,10 @@ struct AccessOptions {
 
 struct ReadOptions {
   // Largest block, rounded down to a power of two; more than 0. Reads go through aligned blocks
-  // from 64 KiB (or `block`, if that is less) up to this size, so that reads of any shape share
-  // copies. A read fetches at most 64 KiB more than it needs at each end, of a UserSource whole
-  // chunks.
+  // from 64 KiB (or `block`, if that is less) up to this size. Reads share copies wherever they
+  // begin; those of very different lengths may keep bytes in blocks of several sizes, which a
+  // `block` of 64 KiB avoids. A read fetches at most 64 KiB more than it needs at each end, of a
+  // UserSource whole chunks.
   Bytes block = 1_MiB;
   // For each block; more than 0.
   Nanoseconds timeout = std::chrono::seconds{60};
@@ -309,7 +310,8 @@ struct PrefetchOptions {
   // plans.
   // - A plan whose consumer pauses (a second, and longer than usual) may lose its bytes to others.
   // - Neighbours may be fetched as one block of at most 1 MiB and a 64th of the budget. A Block of
-  //   a part of it pins all of it.
+  //   a part of it pins all of it. If its copy fails, all accesses that wait for it fail; a
+  //   repeated one reads its own extent.
   // - Extents more than the window behind the furthest use are passed over: unprotected, and no
   //   longer fetched.
   // - An access without a plan more than the window ahead of the furthest use is no use of this

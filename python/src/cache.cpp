@@ -349,9 +349,11 @@ void bind_reads(nb::class_<CacheRef>& cache) {
           "extent"_a, nb::kw_only(), "block"_a = 1 << 20, "timeout"_a = 60.0,
           "priority"_a = "demand", "plan"_a.none() = nb::none(), "keep"_a = "normal",
           "tenant"_a = nb::none(),
-          "The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a "
-          "grid from the object's start, so reads of any shape share copies. Waits at most "
-          "`timeout` seconds for each block. Releases the GIL.")
+          "The bytes of an extent, read through aligned cached blocks of 64 KiB to `block` bytes, "
+          "which reads share wherever they begin. Reads of very different lengths may keep bytes "
+          "in "
+          "blocks of several sizes; block=65536 avoids that. Waits at most `timeout` seconds for "
+          "each block. Releases the GIL.")
       .def(
           "readinto",
           [](const CacheRef& self, const ExtentLike& from, nb::handle into, Bytes block,

@@ -1405,7 +1405,7 @@ class Cache:
 
     def read(self, extent: Extent | Object, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> bytes:
         """
-        The bytes of an extent, read through cached blocks of `block` bytes. Blocks lie on a grid from the object's start, so reads of any shape share copies. Waits at most `timeout` seconds for each block. Releases the GIL.
+        The bytes of an extent, read through aligned cached blocks of 64 KiB to `block` bytes, which reads share wherever they begin. Reads of very different lengths may keep bytes in blocks of several sizes; block=65536 avoids that. Waits at most `timeout` seconds for each block. Releases the GIL.
         """
 
     def readinto(self, extent: Extent | Object, into: _Buffer, *, block: int = 1048576, timeout: float = 60.0, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', plan: Prefetch | None = None, keep: Literal['normal', 'longer', 'shorter'] = 'normal', tenant: str | None = None) -> None:
