@@ -283,7 +283,8 @@ void bind_explanation(nb::module_& m) {
       .field("state", &CacheExplanation::state, "State of its block: absent, filling or ready.")
       .field("dirty", &CacheExplanation::dirty, "Newer than its source.")
       .field("node", &CacheExplanation::node, "Node of its block, or of the copy to be made.")
-      .field("planned", &CacheExplanation::planned, "Whether a plan will use it.")
+      .field("planned", &CacheExplanation::planned,
+             "Whether a plan will use an extent that lies in it.")
       .field("next_use", &CacheExplanation::next_use,
              "Seconds until that use. None: none is planned, the consumer has paused, or its pace "
              "is not known yet (before three uses).")

@@ -1345,7 +1345,7 @@ class CacheExplanation:
 
     @property
     def planned(self) -> bool:
-        """Whether a plan will use it."""
+        """Whether a plan will use an extent that lies in it."""
 
     @property
     def next_use(self) -> float | None:

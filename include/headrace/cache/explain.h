@@ -31,13 +31,14 @@ struct CacheExplanation {
   bool dirty = false;
   // The node of that block, else the one that a copy would be made on. Nothing: see `refusal`.
   std::optional<NodeId> node;
-  // Why an access would make no copy. Nothing: there is one, or it would be made. Errors:
+  // Why an access would make no copy. Nothing: there is one, or it would be made, unless its
+  // tenant's pins are at their bound (CacheTenant::most_pinned). Errors:
   // - absent: no node is faster than the source, or none of the faster ones has a budget
   // - exhausted: larger than a shard's budget; an equal access found no space, and nothing was
   //   released since
   // - other errors of the placement policy; the error of a lost GPU
   std::optional<Error> refusal;
-  bool planned = false;  // a plan will use it
+  bool planned = false;  // a plan will use an extent that lies in it
   // Until that use, at the pace of the consumer. Nothing: none is planned, the consumer has paused,
   // or its pace is not known yet (before three uses).
   std::optional<Nanoseconds> next_use;
